@@ -9,6 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dp_polars as dp
+from dp_polars._engines.polars import engine
 from dp_polars._engines.polars.scan import read_rows
 from dp_polars._engines.polars.unit_steps import without_unit_steps
 from dp_polars._engines.registry import engine_for
@@ -621,3 +622,62 @@ def test_a_long_list_becomes_as_many_rows_as_the_plan_says():
     rows = dp.connect(raw, dp.Session(epsilon=1, unit=dp.ROW))
     with pytest.raises(dp.DPError, match="every row is a person"):
         rows.preview("SELECT dp_count(*) FROM visits, unnest(l) AS u(x)", epsilon=0.5)
+
+
+SPILLED = {
+    "groups": "(SELECT who, count(*) AS n, sum(x) AS t FROM seen GROUP BY who) WHERE t > 40",
+    "groups by key": "(SELECT who, k, max(x) AS n FROM seen GROUP BY who, k) WHERE n > 0.9",
+    "windows": "(SELECT who, x - lag(x) OVER (PARTITION BY who ORDER BY day, x) AS n FROM seen) WHERE n > 0",
+    "frames": "(SELECT who, sum(x) OVER (PARTITION BY who ORDER BY day RANGE BETWEEN INTERVAL 7 DAYS PRECEDING AND "
+    "CURRENT ROW) AS n FROM seen) WHERE n > 2",
+    "first rows": "(SELECT who, k FROM seen QUALIFY row_number() OVER (PARTITION BY who ORDER BY day, x) <= 3) WHERE k "
+    "< 2",
+    "distinct rows": "(SELECT DISTINCT who, k, day FROM seen) WHERE k = 1",
+    "a join": "seen s JOIN people p ON s.who = p.who WHERE p.land = 'x' AND s.x > 0.25",
+    "no join": "seen WHERE who NOT IN (SELECT who FROM people WHERE land = 'x')",
+    "a union": "(SELECT who FROM seen WHERE x > 0.5 UNION ALL SELECT who FROM people)",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def spilling(tmp_path_factory):
+    """Return a database whose memory limit is far below its tables, and plain and guarded connections to it."""
+    folder = tmp_path_factory.mktemp("spilling")
+    raw = duckdb.connect(str(folder / "rows.duckdb"))
+    raw.execute(
+        "CREATE TABLE seen AS SELECT hash(i) % 2000 AS who, (hash(i + 1) % 3)::INT AS k, (hash(i + 2) % 1000) / 1000.0 "
+        "AS x, DATE '2024-01-01' + (hash(i + 3) % 90)::INT AS day FROM range(200000) t(i)"
+    )
+    raw.execute(
+        "CREATE TABLE people AS SELECT who::UBIGINT AS who, ['x', 'y'][who % 2 + 1] AS land FROM range(2500) t(who)"
+    )
+    raw.execute("CHECKPOINT")
+    size = (folder / "rows.duckdb").stat().st_size
+    raw.execute(f"SET temp_directory = '{folder / 'spilled'}'")
+    with pytest.warns(dp.DPWarning):
+        session = dp.Session(epsilon=10**6, unit="who", max_rows_per_group=300)
+    yield raw, dp.connect(raw, session), size
+    raw.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPILLED)
+def test_steps_over_more_rows_than_fit_into_memory_give_the_same_answers(spilling, monkeypatch, name):
+    """At a huge epsilon an answer is the truth (but for a chance of e**-33), in one part and in several."""
+    raw, con, size = spilling
+    called = []
+    honest = engine.without_unit_steps
+
+    def counted(rows, parts=1):
+        called.append(parts)
+        return honest(rows, parts)
+
+    monkeypatch.setattr(engine, "without_unit_steps", counted)
+    wanted = raw.execute(f"SELECT count(*) FROM {SPILLED[name]}").fetchall()
+    for share in (100, 0.9):
+        raw.execute(f"SET memory_limit = '{size * share:.0f}B'")
+        found = con.sql(f"SELECT dp_count(*) AS n FROM {SPILLED[name]}", epsilon=10**4, fresh=True).fetchall()
+        assert found == wanted
+    raw.execute("RESET memory_limit")
+    assert called[0] == 1
+    assert called[-1] > 1
