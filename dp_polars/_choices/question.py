@@ -29,7 +29,7 @@ from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.adopted import adopted_candidates, adopted_cap, adopted_domain
+from dp_polars._frame.adopted import AdoptedCap, adopted_candidates, adopted_cap, adopted_domain
 from dp_polars._frame.aggregate_question import aggregate_of, check_unit, engine_rows, is_integer, keys_of, unit_columns
 from dp_polars._frame.options import (
     By,
@@ -44,7 +44,7 @@ from dp_polars._frame.options import (
 from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import count_of
 from dp_polars._plan.digest import public_digest
-from dp_polars._plan.query import Cap, Key, Query
+from dp_polars._plan.query import Key, Query
 from dp_polars._release.charge import Identity
 from dp_polars._release.run import ExactAnswers
 from dp_polars._session.releases import Release
@@ -142,7 +142,7 @@ def choice_question(
     return ChoiceQuestion(plan, _public_rows(rows, selection, len(groups)), view.session, fresh_of(options))
 
 
-_Caps = tuple[tuple[Cap | None, str], tuple[Cap | None, str]]
+_Caps = tuple[AdoptedCap, AdoptedCap]
 """The caps on groups and on rows, each with where it came from."""
 
 
@@ -168,17 +168,19 @@ def _score_query(
     unfolded: bool = True,
 ) -> Query:
     """Return the query for the scores. If groups and candidates are public, its domain has all pairs of them."""
-    (max_groups, groups_rule), (max_rows, rows_rule) = caps
+    max_groups, max_rows = caps
     return Query(
         aggregates=(score,),
         unit=view.unit,
         keys=keys,
         domain=_pairs(selection, keys),
         domain_rule="public keys",
-        max_groups=max_groups if len(keys) > 1 else None,
-        max_groups_rule=groups_rule,
-        max_rows=max_rows,
-        max_rows_rule=rows_rule,
+        max_groups=max_groups.most if len(keys) > 1 else None,
+        max_groups_rule=max_groups.rule,
+        groups_from_steps=max_groups.from_steps,
+        max_rows=max_rows.most,
+        max_rows_rule=max_rows.rule,
+        rows_from_steps=max_rows.from_steps,
         min_units=1,
         interval=None,
         nonnegative=False,

@@ -9,8 +9,9 @@ columns of the source, and forgets only what cannot change a row:
   as the two conditions `a` and `b`;
 - whether a condition stands before or after a step that makes columns. Every step looks at one row, and none fails.
 
-Before a unit-wise step, the same things are forgotten, and so are columns that nothing depends on. After the step,
-columns start anew.
+Before a unit-wise step, the order of conditions and the like are forgotten, and columns that nothing depends on; after
+it, columns start anew. Names and the order of columns are forgotten before groups and windows without an order, and
+count before other steps.
 
 All else is kept: every operation with its arguments and its types, constants to the last bit, and public rows by their
 digest. Equal rows may still have different forms, as `x > 1` and `1 < x` do. Then the question counts as a new one.
@@ -43,10 +44,11 @@ def normal_form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dic
 
 def _form(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> dict[str, Any]:
     source: list[Any] = ["source"]
+    names = {name: [name] for name in rows.source_schema}
     if isinstance(rows.source, UnitRows):
-        # The names of columns count here, on both sides of the step. That tells more questions apart than necessary.
-        source += input_forms(rows.source, lambda before: _form(before, digest))
-    columns = {name: _hash(*source, name, written_type(dtype)) for name, dtype in rows.source_schema.items()}
+        described, names = input_forms(rows.source, lambda before: _form(before, digest))
+        source += described
+    columns = {name: _hash(*source, *names[name], written_type(dtype)) for name, dtype in rows.source_schema.items()}
     conditions: set[str] = set()
     copies: list[str] = []
     for step in rows.steps:

@@ -372,14 +372,70 @@ def _copied_by(source: Source, unit: Iterable[str]) -> frozenset[str]:
     before = _functions_of_unit(source.inputs[0], unit)[1]
     match step:
         case GroupRows():
-            return before & set(step.keys)
+            return (before & set(step.keys)) | _taken_from(before, step)
         case AddWindows():
-            return before - {name for name, _ in step.columns}
+            return (before - {name for name, _ in step.columns}) | _taken_from(before, step)
+        case StackRows():  # in one of the tables is enough
+            return before.union(*(_functions_of_unit(one, unit)[1] for one in source.inputs[1:]))
+        case UnnestRows() if step.column in before:
+            return before | {step.name}
         case JoinRows() if step.how in ("inner", "left"):
             pairs = dict(step.on)
             theirs = _functions_of_unit(source.inputs[1], [pairs[name] for name in unit if name in pairs])[1]
             return before | {name for own, name in step.columns if own in theirs}
     return before
+
+
+_TAKEN = frozenset(
+    {
+        "min", "max", "first", "last", "mode", "mean", "median", "quantile", "quantile_value", "shift", "cum_min",
+        "cum_max", "frame_min", "frame_max", "frame_first", "frame_last",
+    }
+)  # fmt: skip
+"""Functions whose result is one of the values, if all values are the same."""
+
+
+def _taken_from(known: frozenset[str], step: GroupRows | AddWindows) -> frozenset[str]:
+    """Return the columns of a step that take a value of columns that are functions of the unit."""
+    return frozenset(name for name, one in step.columns if one.function in _TAKEN and one.column in known)
+
+
+def constant_columns(rows: PrivateRows, unit: Sequence[str]) -> frozenset[str]:
+    """Return the columns that have the same value in all rows of a unit, because they are functions of it.
+
+    Only those are found that this is sure of, whichever rows there are. A cap that follows from it is enforced like all
+    others.
+    """
+    source, before = rows.source, set(unit)
+    for step in reversed(rows.steps):
+        made: dict[str, Expression | None] = {}
+        if isinstance(step, WithColumns):
+            made = dict(step.columns)
+        elif isinstance(step, Lookup):
+            made = {name: None for _, name in step.columns}
+        renamed = [made.get(name, Column(name, pl.Null())) for name in before]
+        if not all(isinstance(one, Column) for one in renamed):
+            return frozenset(unit)
+        before = {one.name for one in renamed if isinstance(one, Column)}
+    known = set(before)
+    if isinstance(source, UnitRows):
+        match source.step:
+            case GroupRows(keys=keys):
+                known |= constant_columns(source.inputs[0], sorted(before)) & set(keys)
+            case AddWindows(columns=columns):
+                known |= constant_columns(source.inputs[0], sorted(before)) - {name for name, _ in columns}
+            case KeepFirst() | JoinRows() | UnnestRows():
+                known |= constant_columns(source.inputs[0], sorted(before))
+    for step in rows.steps:
+        if isinstance(step, Lookup):
+            # A row may match several public rows, and one that is unique is a function of its key.
+            matched = step.unique and {mine for mine, _ in step.on} <= known
+            found = {name for _, name in step.columns}
+            known = known | found if matched else known - found
+        elif isinstance(step, WithColumns):
+            new = {name for name, one in step.columns if one.columns and one.columns <= known}
+            known = (known - {name for name, _ in step.columns} if step.keep else set()) | new
+    return frozenset(known)
 
 
 def has_unit_steps(rows: PrivateRows) -> bool:
@@ -550,10 +606,16 @@ def unit_steps_of(rows: PrivateRows) -> list[str]:
     return [*before, own]
 
 
-def _described(value: UnitValue) -> list[Any]:
+def _described(value: UnitValue, names: Mapping[str, str] | None = None) -> list[Any]:
+    """Return a function in a form that names it. `names` replaces the names of columns, if it is given."""
+    if names is not None:
+        order = tuple(replace(one, name=names[one.name]) for one in value.order)
+        value = replace(value, column=None if value.column is None else names[value.column], order=order)
     own: list[Any] = [value.function, value.column, _order(value.order), value.offset, written_type(value.dtype)]
     own += [] if value.parameter is None else [value.parameter]
-    return own if value.frame is None else [*own, list(value.frame)]
+    if value.frame is None:
+        return own
+    return [*own, [value.frame.start, value.frame.end], *(["by value"] if value.frame.by_value else [])]
 
 
 def _order(order: Sequence[SortColumn]) -> list[Any]:
@@ -569,6 +631,22 @@ def described_rows(rows: PrivateRows, digest: Callable[[pl.DataFrame], str]) -> 
     return [["within units", described_step(rows.source.step), inputs], *steps]
 
 
-def input_forms(source: UnitRows, form: Callable[[PrivateRows], Mapping[str, Any]]) -> list[Any]:
-    """Return a description of a source: its step, and a form of each of its inputs."""
-    return [described_step(source.step), [dict(form(one)) for one in source.inputs]]
+def input_forms(
+    source: UnitRows, form: Callable[[PrivateRows], Mapping[str, Any]]
+) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Return a description of a source, its step and a form of each of its inputs, and one of each of its columns.
+
+    Groups and windows without an order look at the columns that they name, and nowhere else. So neither the names nor
+    the order of columns count there. Elsewhere both do: rows that tie are sorted by all columns, one after the other.
+    """
+    step, inputs = source.step, [dict(form(one)) for one in source.inputs]
+    names = {name: [name] for name in source.schema}
+    if isinstance(step, GroupRows) or (isinstance(step, AddWindows) and not any(one.order for _, one in step.columns)):
+        given = inputs[0].pop("columns")
+        by = step.keys if isinstance(step, GroupRows) else step.partition
+        kept = step.keys if isinstance(step, GroupRows) else tuple(name for name in source.schema if name in given)
+        columns = {name: ["kept", given[name]] for name in kept}
+        columns |= {name: ["made", *_described(one, given)] for name, one in step.columns}
+        kind = "group rows" if isinstance(step, GroupRows) else "windows"
+        return [kind, sorted(given[name] for name in by), inputs[0]], columns
+    return [described_step(step), inputs], names

@@ -220,7 +220,7 @@ class UnitExpressions:
         match options:
             case {"window_size": int(size), "min_periods": int(least), "weights": None, "center": False}:
                 value = self._row_wise(inputs[0])
-                frame = (1 - size, 0)
+                frame = Frame(1 - size, 0)
                 count = self._value(window, "frame_count", value, order=window.order, frame=frame)
                 made: Expression = self._value(window, _ROLLING[rolled], value, order=window.order, frame=frame)
                 made = apply("div", made, count) if rolled == "Mean" else made

@@ -9,7 +9,8 @@ step, because they are a function of its rows before it. So a function may look 
 - it must have a value, perhaps null, for every group: integers that no longer fit into 64 bits become null.
 
 A variance is a function of exact sums: those of the values, of their differences from the mean, and of the squares of
-these. A frame of rows ("the last seven") is added up from its first row on, which is a fixed order of rows of one unit.
+these. A frame of rows ("the last seven") is added up in an order that its own rows decide, one after the other or in
+pairs, pairs of pairs and so on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import polars as pl
 
@@ -24,11 +26,23 @@ from dp_polars._expressions.messages import Reason, Refused
 
 _MOST_SUMMED_DIGITS = 28  # the sum of 10**10 decimals of this many digits still fits into 38 digits
 
-MOST_FRAME = 1_000
-"""Largest number of rows in a frame that has a start and an end. Every row costs one step for each row of its frame."""
 
-Frame = tuple[int | None, int | None]
-"""The first and the last row of a frame, counted from the current row (-6 is the sixth row before it). None: no end."""
+class Frame(NamedTuple):
+    """The rows around each row that a function looks at.
+
+    Attributes
+    ----------
+    start, end
+        The first and the last row, counted from the current row (-6 is the sixth row before it). None: no end.
+    by_value
+        Whether not rows are counted, but steps of the one column that rows are sorted by: days, or parts of a second
+        that its type has. Rows with equal values are in the same frames then.
+    """
+
+    start: int | None
+    end: int | None
+    by_value: bool = False
+
 
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 
@@ -61,6 +75,11 @@ class UnitFunction:
 def is_sortable(dtype: pl.DataType) -> bool:
     """Return whether rows can be sorted by the values of a type, in the same order whichever other values there are."""
     return not (dtype.is_nested() or dtype in (pl.Categorical, pl.Object, pl.Null, pl.Unknown, pl.Binary))
+
+
+def has_distances(dtype: pl.DataType) -> bool:
+    """Return whether values of a type are stored as whole numbers of one unit, of at most 64 bits."""
+    return (dtype in _INTEGERS and dtype != pl.UInt64) or dtype == pl.Date or isinstance(dtype, pl.Datetime)
 
 
 def _whole(dtype: pl.DataType) -> pl.DataType:
@@ -237,14 +256,13 @@ def unit_value(
             function,
             Reason("needs a share from 0 to 1", "It may have up to nine digits.", "Write 0.9 for the 90th percentile."),
         )
-    start, end = frame or (None, None)
-    if start is not None and end is not None and end - start >= MOST_FRAME:
+    if frame is not None and frame.by_value and (len(order) != 1 or not has_distances(schema[order[0].name])):
         raise Refused(
             function,
             Reason(
-                f"looks at more than {MOST_FRAME:,} rows around each row",
-                "Each of them is one step of work for every row.",
-                "Use a smaller frame, or one without a start or an end.",
+                "looks at values up to a distance, but rows are not sorted by a single date, time or whole number",
+                "Only such values have exact distances.",
+                "Sort by one such column, or count rows (ROWS BETWEEN 6 PRECEDING AND CURRENT ROW).",
             ),
         )
     return UnitValue(function, column, order, offset, result, parameter, frame)

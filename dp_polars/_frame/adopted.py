@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -29,14 +29,22 @@ from dp_polars._frame.options import (
 )
 from dp_polars._frame.question import View
 from dp_polars._frame.table_rules import FROM_POLICY, capping_rules, ruled_column
-from dp_polars._plan.query import AFTER_STEPS, Cap, Key
+from dp_polars._plan.query import Cap, Key
 from dp_polars._session.suggestions import Suggestions
 from dp_polars.errors import InvalidParameterError
 
 CapName = Literal["max_groups", "max_rows_per_group"]
 
 
-def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> tuple[Cap | None, str]:
+class AdoptedCap(NamedTuple):
+    """A cap, where it came from in words, and whether steps leave no more, so that it cuts nothing off."""
+
+    most: Cap | None
+    rule: str
+    from_steps: bool = False
+
+
+def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> AdoptedCap:
     """Return a cap and where it came from: the steps before, the call, an adopted profile, a policy, or the session."""
     keys = list(keys)
     derived = _derived_cap(view, name, keys)
@@ -47,14 +55,14 @@ def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[E
     for suggestion in suggestions:
         cap = suggestion.max_groups if name == "max_groups" else suggestion.max_rows_per_group
         if cap is not None and suggestion.keys is not None and wanted == sorted(suggestion.keys):
-            return cap, f"{name} {suggestion.rule}"
+            return AdoptedCap(cap, f"{name} {suggestion.rule}")
     rules = capping_rules(view.rules, view.rows)
     if options.get(name) is None and rules is not None and name in rules.caps:
-        return rules.caps[name], f"{name} {FROM_POLICY}"
-    return cap_of(options, name, view.defaults)
+        return AdoptedCap(rules.caps[name], f"{name} {FROM_POLICY}")
+    return AdoptedCap(*cap_of(options, name, view.defaults))
 
 
-def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple[Cap, str] | None:
+def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> AdoptedCap | None:
     """Return a cap of 1 if steps within a unit leave no more: one row per unit, or one per unit and key.
 
     The cap is enforced like any other, so the guarantee doesn't depend on this.
@@ -64,10 +72,11 @@ def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> tuple
         return None
     others = unique - set(view.unit)
     if not others:
-        return 1, f"one row per unit {AFTER_STEPS}"
+        return AdoptedCap(1, "one row per unit after the steps before", from_steps=True)
     asked = {key.name for key in keys if isinstance(key, Column)}
     if name == "max_rows_per_group" and others <= asked:
-        return 1, f"one row per unit and {', '.join(sorted(others))} {AFTER_STEPS}"
+        listed = ", ".join(sorted(others))
+        return AdoptedCap(1, f"one row per unit and {listed} after the steps before", from_steps=True)
     return None
 
 

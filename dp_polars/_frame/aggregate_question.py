@@ -25,7 +25,7 @@ from dp_polars._numbers import confidence_of, count_of
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
-from dp_polars._plan.query import AFTER_STEPS, Key, Query
+from dp_polars._plan.query import Key, Query
 from dp_polars._release.answers import result_schema
 from dp_polars._release.charge import Identity
 from dp_polars._release.expected_error import plan_within, with_group_size
@@ -72,10 +72,10 @@ def question_of(
     expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, call, view, expressions) for name, call in named.items())
     trees = [item.tree for item in key_columns]
-    max_groups, groups_rule = adopted_cap(options, "max_groups", view, trees)
-    max_rows, rows_rule = adopted_cap(options, "max_rows_per_group", view, trees)
+    max_groups = adopted_cap(options, "max_groups", view, trees)
+    max_rows = adopted_cap(options, "max_rows_per_group", view, trees)
     if is_set(options, "cut"):
-        capped = bool(unit) and not rows_rule.endswith(AFTER_STEPS)
+        capped = bool(unit) and not max_rows.from_steps
         aggregates = with_cut(aggregates, options, expressions, capped=capped)
     interval = _interval(options)
     aggregates = tuple(aggregate.beside(aggregates, interval) for aggregate in aggregates)
@@ -88,10 +88,12 @@ def question_of(
         keys=keys,
         domain=domain,
         domain_rule=domain_rule,
-        max_groups=max_groups,
-        max_groups_rule=groups_rule,
-        max_rows=max_rows,
-        max_rows_rule=rows_rule,
+        max_groups=max_groups.most,
+        max_groups_rule=max_groups.rule,
+        groups_from_steps=max_groups.from_steps,
+        max_rows=max_rows.most,
+        max_rows_rule=max_rows.rule,
+        rows_from_steps=max_rows.from_steps,
         min_units=count_of(options["min_units"], "min_units") if "min_units" in options else 1,
         interval=interval,
         nonnegative=is_set(options, "nonnegative"),
@@ -241,15 +243,17 @@ def keys_of(
             raise InvalidParameterError(
                 f"{item.name} has the type {dtype}, which can't be a grouping key. Cast, round or bin it first."
             )
-        constant = of_unit or (item.columns <= {*view.defaults.per_unit, *view.unit_functions} and bool(item.columns))
+        function = of_unit or (item.columns <= {*view.unit, *view.unit_functions} and bool(item.columns))
+        constant = item.columns <= {*view.defaults.per_unit, *view.unit_functions} and bool(item.columns)
         nullable = not is_never_null(item.tree, view.rows)
         keys.append(
             Key(
                 name=item.name,
                 expression=item.canonical,
                 dtype=dtype,
-                constant_per_unit=constant,
+                constant_per_unit=function or constant,
                 nullable=nullable,
+                function_of_unit=function,
             )
         )
     if len({key.name for key in keys}) < len(keys):

@@ -28,7 +28,9 @@ from dp_polars._engines.unit_steps import (
     KeepFirst,
     StackRows,
     UnitStep,
+    UnnestRows,
     check_lookups,
+    constant_columns,
     described_step,
     first_sources,
     has_unit_steps,
@@ -573,6 +575,34 @@ class PrivateFrame(
         names = self.columns if subset is None else self._selected(subset)
         return self._after_unit_step(KeepFirst(tuple(names), (), 1), "unique")
 
+    @no_panics
+    def explode(self, column: str, *, max_rows: int = 100) -> PrivateFrame[Frame]:
+        """Make a row of each element of a list, for the first `max_rows` elements of each list.
+
+        The other columns are repeated. A list that is empty or null gives no row, other than in Polars. What one unit
+        can change: a row of a unit becomes rows of that unit, and how many they are is capped by the question like all
+        rows of a unit.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> posts = pl.DataFrame({"user": range(3_000), "tags": [["red", "blue"], [], ["red"]] * 1_000})
+        >>> private = dp.private(posts, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1))
+        >>> found = private.explode("tags", max_rows=5).count("tags", keys=["blue", "red"], epsilon=0.5)
+        >>> [round(n, -2) for n in found["count"]]
+        [1000, 2000]
+        """
+        most = count_of(max_rows, "max_rows")
+        if most > _MOST_ELEMENTS:
+            raise InvalidParameterError(f"explode makes at most {_MOST_ELEMENTS:,} rows of one row: max_rows=100.")
+        self._known([column])
+        self._keep_unit({column}, "explode")
+        step = UnnestRows(column, f"{OWN}element", most)
+        rows = self._unit_step(step, self._rows)
+        names = {name: step.name if name == column else name for name in self._rows.schema}
+        elements = rows.make({name: Column(own, rows.schema[own]) for name, own in names.items()}, keep=False)
+        return self._after(elements, "explode", described_step(step), made=[column])
+
     def _itself(self) -> PrivateFrame[Frame]:
         return self
 
@@ -756,6 +786,7 @@ class PrivateFrame(
             spend,
             sources,
             if_rows,
+            unit_functions=tuple(sorted(constant_columns(rows, unit))),
             unique=unique_columns(rows),
             rules=self._all_rules(session),
         )
@@ -1068,6 +1099,8 @@ def _join_keys(on: Any, left_on: Any, right_on: Any) -> tuple[list[str], list[st
         raise InvalidParameterError(f"left_on= has {len(mine)} keys and right_on= has {len(theirs)}.")
     return mine, theirs
 
+
+_MOST_ELEMENTS = 10_000  # rows that one row may become
 
 _NUMBERS = (
     pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Int128, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32,

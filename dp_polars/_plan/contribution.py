@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dp_polars._aggregates.base import Aggregate, RowRule
-from dp_polars._plan.query import AFTER_STEPS, Query
+from dp_polars._plan.query import Query
 from dp_polars.errors import InvalidParameterError
 
 
@@ -14,27 +14,32 @@ class ContributionBounds:
     """The cap on the groups of one unit, the reason for it, and whether it has to be enforced.
 
     A cap that public keys keep from binding is not enforced. `domain_size` is the number of public keys, or None if
-    keys are discovered.
+    keys are discovered. `cuts_nothing` tells that a cap is enforced although no unit can be in more groups.
     """
 
     max_groups: int
     max_groups_rule: str
     enforce_groups: bool
     domain_size: int | None
+    cuts_nothing: bool = False
 
     @property
     def groups_can_bind(self) -> bool:
         """Whether a unit can be in more groups than the cap allows."""
-        return self.enforce_groups and not self.max_groups_rule.endswith(AFTER_STEPS)
+        return self.enforce_groups and not self.cuts_nothing
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowCap:
-    """The cap on the rows that one unit adds to a group, the reason for it, and whether it has to be enforced."""
+    """The cap on the rows that one unit adds to a group, the reason for it, and whether it has to be enforced.
+
+    `cuts_nothing` tells that it is enforced although no unit can have more rows in a group.
+    """
 
     max_rows: int
     rule: str
     enforce: bool
+    cuts_nothing: bool = False
 
     @property
     def enforced(self) -> int | None:
@@ -44,7 +49,7 @@ class RowCap:
     @property
     def can_bind(self) -> bool:
         """Whether a unit can have more rows in a group than the cap allows."""
-        return self.enforce and not self.rule.endswith(AFTER_STEPS)
+        return self.enforce and not self.cuts_nothing
 
 
 ONCE = RowCap(max_rows=1, rule="units are counted once in a group", enforce=True)
@@ -55,7 +60,14 @@ def contribution_bounds(query: Query) -> ContributionBounds:
     """Return the cap on the groups of one unit, or raise an error that lists the ways to set it."""
     size = 1 if not query.keys else None if query.domain is None else query.domain.height
     groups, rule, enforce = _groups(query, size)
-    return ContributionBounds(max_groups=groups, max_groups_rule=rule, enforce_groups=enforce, domain_size=size)
+    constant = bool(query.keys) and all(key.function_of_unit for key in query.keys)
+    return ContributionBounds(
+        max_groups=groups,
+        max_groups_rule=rule,
+        enforce_groups=enforce,
+        domain_size=size,
+        cuts_nothing=query.groups_from_steps or constant,
+    )
 
 
 def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
@@ -93,7 +105,9 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
     if query.max_rows == "auto":
         raise ValueError("max_rows_per_group is not estimated yet")
     if query.max_rows is not None:
-        return RowCap(max_rows=query.max_rows, rule=query.max_rows_rule, enforce=True)
+        return RowCap(
+            max_rows=query.max_rows, rule=query.max_rows_rule, enforce=True, cuts_nothing=query.rows_from_steps
+        )
     raise InvalidParameterError(
         f"This {aggregate.kind} needs a cap on the rows that one unit adds to a group, because the noise depends on "
         "it. Say max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to estimate it with a "

@@ -18,18 +18,18 @@ UNIT_STEP = "unit"
 SQL_STEP = "sql"
 """The kind of the step that describes the rows of a SQL query."""
 
-AFTER_STEPS = "after the steps before"
-"""How the rule of a cap ends if steps within a unit leave no more than the cap allows, so that it cuts nothing off."""
-
 MechanismChoice = Literal["laplace", "gaussian"]
 Cap = int | Literal["auto"]
+
+_DERIVED = ("groups_from_steps", "rows_from_steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
     """A grouping key: its name in the result, its expression as canonical text, and its type.
 
-    `nullable` tells whether a row can have no value, as far as the steps before it say.
+    `constant_per_unit` tells whether all rows of a unit have the same value, by a declaration or because the key is a
+    `function_of_unit`. `nullable` tells whether a row can have no value, as far as the steps before it say.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Key:
     dtype: pl.DataType
     constant_per_unit: bool
     nullable: bool = True
+    function_of_unit: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,9 @@ class Query:
     max_groups, max_rows
         The caps given in the call or by the session, or "auto" if they are to be estimated. `max_groups_rule` and
         `max_rows_rule` say where they came from.
+    groups_from_steps, rows_from_steps
+        Whether steps within a unit leave no more groups or rows than the cap allows, so that it cuts nothing off. It is
+        enforced all the same.
     min_units
         If keys are discovered, groups with fewer units are suppressed.
     interval
@@ -109,11 +113,19 @@ class Query:
     integer_unit: bool = True
     rollup: bool = False
     unfolded: bool = True
+    groups_from_steps: bool = False
+    rows_from_steps: bool = False
 
     def fingerprint(self) -> bytes:
-        """Return bytes that are equal for equal queries, in every process."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain["keys"] = [{**vars(key), "dtype": str(key.dtype)} for key in self.keys]
+        """Return bytes that are equal for equal queries, in every process.
+
+        What only follows from the steps and the expressions is left out.
+        """
+        plain: dict[str, Any] = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _DERIVED
+        }
+        keys = [{name: own for name, own in vars(key).items() if name != "function_of_unit"} for key in self.keys]
+        plain["keys"] = [{**key, "dtype": str(key["dtype"])} for key in keys]
         plain["aggregates"] = [{"kind": aggregate.kind, **asdict(aggregate)} for aggregate in self.aggregates]
         plain["spend"] = asdict(self.spend)
         domain = plain.pop("domain")

@@ -19,7 +19,7 @@ from dp_polars._engines.base import parts_for
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import BoundedRequest, Exact
 from dp_polars._engines.rows import PrivateRows
-from dp_polars._engines.unit_steps import has_unit_steps, unique_columns
+from dp_polars._engines.unit_steps import constant_columns, has_unit_steps, unique_columns
 from dp_polars._frame.aggregate_question import AggregateQuestion, question_of
 from dp_polars._frame.options import ChoiceOptions, Options
 from dp_polars._frame.question import View
@@ -359,9 +359,10 @@ def view_of(query: SqlQuery, session: Session, kind: str = SQL_STEP, *, catalog:
     sources = None if known is None else lambda: tuple(known.source(frozenset({source})) for source in query.sources)
     steps = (query.step(kind), *query.notes())
     rules = () if catalog is None else catalog.rules()
+    constant = (*query.unit_keys, *sorted(constant_columns(query.rows, query.unit)))
     return View(
         query.rows, steps, query.declared, query.unit, session, query.table_unit, sources=sources,
-        unit_functions=query.unit_keys, rules=rules, unique=unique_columns(query.rows),
+        unit_functions=constant, rules=rules, unique=unique_columns(query.rows),
     )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ import polars as pl
 
 from dp_polars._expressions import Column, Constant, Expression, apply
 from dp_polars._expressions.messages import Refused
-from dp_polars._expressions.types import kind_of
-from dp_polars._expressions.unit_functions import Frame, SortColumn, UnitValue, unit_value
-from dp_polars._sql.expressions import Reader
+from dp_polars._expressions.types import TICKS, kind_of
+from dp_polars._expressions.unit_functions import Frame, SortColumn, UnitValue, has_distances, unit_value
+from dp_polars._sql.expressions import Interval, Reader
 from dp_polars._sql.scope import unused_name
 from dp_polars._sql.syntax_tree import Node, arguments, fold
 
@@ -30,9 +30,12 @@ _FRAMES = {
     ("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"): _WHOLE,
     ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"): _RUNNING,
 }
+_ENDS_OF_RANGES = ("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING", "CURRENT_ROW_RANGE", "EXPR_PRECEDING_RANGE",
+                   "EXPR_FOLLOWING_RANGE")  # fmt: skip
 _ENDS_OF_ROWS = ("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING", "CURRENT_ROW_ROWS", "EXPR_PRECEDING_ROWS",
                  "EXPR_FOLLOWING_ROWS")  # fmt: skip
 _MOST_OFFSET = 1_000_000
+_DAY = 86_400_000_000  # microseconds
 _CALL_PARTS = frozenset(
     {
         "class", "type", "alias", "function_name", "schema", "filter", "order_bys", "distinct", "is_operator",
@@ -169,9 +172,9 @@ class UnitCalls:
         the rows that tie in the order counts.
         """
         name = fold(node["function_name"])
-        frame, ends = self._frame(node)
         self._check_parts(node, _WINDOW_PARTS)
         order = self.order(node["orders"])
+        frame, ends = self._frame(node, order)
         try:
             if name in RANKS:
                 self.given_to(node, 0)
@@ -199,7 +202,7 @@ class UnitCalls:
             "GROUP BY has.",
         )
 
-    def _frame(self, node: Node) -> tuple[str, Frame]:
+    def _frame(self, node: Node, order: tuple[SortColumn, ...]) -> tuple[str, Frame]:
         """Return which kind of frame a window has, and the rows that it begins and ends with."""
         start, end = node["start"], node["end"]
         if node.get("exclude_clause") != "NO_OTHER":
@@ -208,15 +211,47 @@ class UnitCalls:
                 "EXCLUDE is not supported in a frame. Subtract the value of the row itself from that of the frame.",
             )
         if (start, end) in _FRAMES:
-            return _FRAMES[start, end], (None, 0)
+            return _FRAMES[start, end], Frame(None, 0)
+        if start in _ENDS_OF_RANGES and end in _ENDS_OF_RANGES:
+            edges = [self._distance(node, one, node.get(f"{name}_expr"), order)
+                     for name, one in (("start", start), ("end", end))]  # fmt: skip
+            return _ROWS, Frame(edges[0], edges[1], by_value=True)
         if start not in _ENDS_OF_ROWS or end not in _ENDS_OF_ROWS:
             raise self.reader.refuse(
                 node,
-                "Frames by RANGE or GROUPS are not supported, except all rows up to the current one. Count rows with "
-                "ROWS BETWEEN 6 PRECEDING AND CURRENT ROW, or join the table with itself on the unit and on b.day "
-                "BETWEEN a.day - 6 AND a.day, and group by the unit and the row's own key.",
+                "Frames by GROUPS, or by ROWS at one end and RANGE at the other, are not supported. Say ROWS BETWEEN 6 "
+                "PRECEDING AND CURRENT ROW, or RANGE BETWEEN INTERVAL 6 DAYS PRECEDING AND CURRENT ROW.",
             )
-        return _ROWS, (self._edge(start, node.get("start_expr")), self._edge(end, node.get("end_expr")))
+        return _ROWS, Frame(self._edge(start, node.get("start_expr")), self._edge(end, node.get("end_expr")))
+
+    def _distance(self, node: Node, kind: str, given: Node | None, order: tuple[SortColumn, ...]) -> int | None:
+        """Return the end of a frame as a distance from the row's own value, in the unit in which values are stored."""
+        if kind.startswith("UNBOUNDED") or given is None:
+            return None if kind.startswith("UNBOUNDED") else 0
+        schema = {**self.given, **{name: one.dtype for name, one in self.arguments.items()}}
+        dtype = schema[order[0].name] if len(order) == 1 else None
+        if dtype is None or not has_distances(dtype):
+            raise self.reader.refuse(
+                node,
+                "A frame by RANGE needs ORDER BY with one column, of dates, timestamps or whole numbers. Count rows "
+                "with ROWS BETWEEN 6 PRECEDING AND CURRENT ROW.",
+            )
+        span = self.reader.any(given)
+        if dtype.is_integer():
+            distance = self.reader.whole(given, "The distance of a frame by RANGE", low=0, high=1 << 62)
+        elif not isinstance(span, Interval) or span.months or (span.days and getattr(dtype, "time_zone", None)):
+            raise self.reader.refuse(
+                node,
+                "The distance of a frame by RANGE is an INTERVAL of a fixed length here: of days or less, and of hours "
+                "or less if timestamps have a time zone. A month has no fixed length.",
+            )
+        else:
+            length = span.days * _DAY + span.microseconds
+            if not 0 <= length <= 1 << 62:
+                raise self.reader.refuse(node, "The distance of a frame by RANGE must not be negative.")
+            # Between dates, whole days count; timestamps have parts of a second.
+            distance = length // _DAY if dtype == pl.Date else _ticks(length, dtype)
+        return -distance if kind == "EXPR_PRECEDING_RANGE" else distance
 
     def _edge(self, kind: str, distance: Node | None) -> int | None:
         """Return the place of a frame's first or last row, counted from the current row."""
@@ -291,6 +326,12 @@ class UnitCalls:
         total = self.value("frame_sum", own, order, frame=ends)
         total_or_null = apply("case", apply("gt", count, Constant(0, _INT)), total, Constant(None, total.dtype))
         return total_or_null if name == "sum" else apply("div", total_or_null, count)
+
+
+def _ticks(microseconds: int, dtype: pl.DataType) -> int:
+    """Return a distance in the unit of a timestamp. Parts of that unit make no difference, as values have none."""
+    ticks = TICKS[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
+    return min(microseconds * ticks // 1_000_000, (1 << 63) - 1)
 
 
 _IN_FRAMES = ("count", "count_star", "sum", "avg", "mean", "min", "max")

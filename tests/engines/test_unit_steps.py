@@ -29,7 +29,7 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions import Column, apply
 from dp_polars._expressions.tree import Constant
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, unit_value
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, unit_value
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
 
 HOSTILE = {
@@ -76,7 +76,9 @@ def functions(schema: pl.Schema) -> dict:
                 continue
             for offset in (1, -2) if name == "shift" else (0,):
                 value = unit_value(name, column, schema, order=order if function.ordered else (), offset=offset)
-                frame = FRAMES[len(found) % len(FRAMES)] if name.startswith("frame_") else None  # every one somewhere
+                frame = (
+                    Frame(*FRAMES[len(found) % len(FRAMES)]) if name.startswith("frame_") else None
+                )  # every one somewhere
                 found[f"{name} {column} {offset}"] = replace(value, parameter=PARAMETERS.get(name), frame=frame)
     return found
 
@@ -380,7 +382,7 @@ def check_windows(rows: list[dict], windows: dict) -> None:
 
 def _of_frame(value, column: list, place: int):
     """Return a function of the rows around a row, as slices of a list."""
-    start, end = value.frame or (None, None)
+    start, end, _ = value.frame
     first = 0 if start is None else max(place + start, 0)
     last = len(column) - 1 if end is None else place + end
     rows = column[first : max(last + 1, 0)]
@@ -452,7 +454,7 @@ KEYS = {
 
 @pytest.mark.parametrize(("mine", "theirs", "dtype"), KEYS.values(), ids=KEYS)
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
-@pytest.mark.parametrize("wanted", [{}, {"n": "m", "t": "t", "f": "f", "b": "b"}])
+@pytest.mark.parametrize("wanted", [{}, {"n": "m", "t": "t", "f": "f", "b": "b"}, {"g": "g", "w": "w", "u": "u"}])
 def test_rows_are_looked_up_as_polars_joins_them(how, mine, theirs, dtype, wanted):
     """Integer keys without duplicates are looked up in a table, and all others joined by Polars."""
     places = range(len(theirs))
@@ -464,6 +466,9 @@ def test_rows_are_looked_up_as_polars_joins_them(how, mine, theirs, dtype, wante
             "t": [f"text {place}" for place in places],
             "f": pl.Series([None if place == 1 else place / 3 for place in places], dtype=pl.Float64),
             "b": pl.Series([place % 2 == 0 for place in places], dtype=pl.Boolean),
+            "g": pl.Series([place / 3 for place in places], dtype=pl.Float64),
+            "w": pl.Series([(-1) ** place * (2**62 + place) for place in places], dtype=pl.Int64),
+            "u": pl.Series([2**64 - 1 - place for place in places], dtype=pl.UInt64),
         }
     )
     wanted = wanted if how in ("inner", "left") else {}
@@ -480,17 +485,21 @@ def test_rows_are_looked_up_as_polars_joins_them(how, mine, theirs, dtype, wante
 def test_which_keys_are_looked_up_in_a_table():
     """Otherwise the test above would compare Polars with itself."""
     looked_up = {
-        name: unit_steps._places(pl.Series(mine, dtype=dtype), pl.Series(theirs, dtype=dtype)) is not None
+        name: unit_steps._KeyTable.of(pl.Series(theirs, dtype=dtype), len(mine)) is not None
         for name, (mine, theirs, dtype) in KEYS.items()
     }
     assert [name for name, found in looked_up.items() if not found] == [
         "a key twice", "one side of customers", "small integers", "far apart", "large without sign", "no keys",
         "no rows", "texts",
     ]  # fmt: skip
-    wide = {"most_per_row": 100}
-    keys, known = pl.Series([-128, 127, None, 0], dtype=pl.Int8), pl.Series([127, -128], dtype=pl.Int8)
-    assert unit_steps._places(keys, known, **wide).tolist() == [1, 0, -1, -1]
-    assert unit_steps._places(pl.Series([3, 2]), pl.Series([2, 2]), several=True).tolist()[0] == -1
+    keys, known = pl.Series("k", [-128, 127, None, 0], dtype=pl.Int8), pl.Series([127, -128], dtype=pl.Int8)
+    wide = unit_steps._KeyTable.of(known, 4, most_per_row=100)
+    places = pl.DataFrame({"place": [0, 1]})
+    assert wide.joined(keys.to_frame(), keys, places, "left")["place"].to_list() == [1, 0, None, None]
+    assert unit_steps._KeyTable.of(pl.Series([2, 2]), 2) is None
+    twice = unit_steps._KeyTable.of(pl.Series([2, 2]), 2, several=True)
+    looked_for = pl.Series("k", [3, 2])
+    assert twice.joined(looked_for.to_frame(), looked_for, places, "semi")["k"].to_list() == [2]
 
 
 def test_tables_below_each_other_keep_all_rows():

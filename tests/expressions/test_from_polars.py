@@ -754,6 +754,10 @@ def test_texts_do_not_grow_without_bounds():
     for _ in range(6):
         grown = grown.str.replace_all("a", "a" * 100, literal=True)
     assert answer(grown.str.len_chars(), frame).to_list() == [1 << 14, 0]
+    long = pl.DataFrame({"s": ["x" * 40_000, '{"a": "' + "y" * 40_000 + '"}', "b"]})
+    taken = answer(pl.col("s").str.extract("(x+|b)").str.len_chars(), long)
+    assert taken.to_list() == [1 << 14, None, 1]
+    assert answer(pl.col("s").str.json_path_match("$.a").str.len_chars(), long).to_list() == [None, 1 << 14, None]
     private = dp.private(frame.with_columns(u=1), dp.Session(epsilon=1.0, unit="u", max_rows_per_group=1))
     for _ in range(60):
         private = private.with_columns(s=pl.col("s") + pl.col("s"))

@@ -290,6 +290,86 @@ def test_columns_that_nobody_reads_do_not_make_a_question_new(session):
     assert asked(joined) == len(OTHER_ROWS) + 1
 
 
+def test_a_text_that_a_step_makes_may_be_a_key(session):
+    """Its column has a name that no user writes, and its values get codes like those of any other column."""
+    frame = pl.DataFrame({"user": [i % 500 for i in range(1500)], "item": ["a", "b", "c"] * 500, "n": range(1500)})
+    firsts = dp.private(frame, session).group_by("user").agg(item=pl.col("item").sort_by("n").first())
+    for found in (firsts.count("item", epsilon=1), firsts.count("item", keys=["a", "b", "c"], epsilon=1)):
+        assert found["item"].to_list() == ["a", "b", "c"]
+        assert found["count"].is_between(100, 240).all()  # 167 and 166, and noise of scale 1: a false alarm below 1e-28
+    listed = dp.private(frame.with_columns(item=pl.concat_list("item")), session).explode("item")
+    assert listed.count("item", epsilon=1, max_groups=1)["item"].to_list() == ["a", "b", "c"]
+
+
+LISTS = pl.DataFrame(
+    {"user": [1, 1, 2, 3, None], "tags": [["a", "b", "a"], [], ["b", None], None, ["c"]], "n": [1, 2, 3, 4, 5]}
+)
+
+
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_the_elements_of_a_list_become_rows_of_its_unit(session, most):
+    found = rows_of(dp.private(LISTS, session).explode("tags", max_rows=most))
+    wanted = LISTS.with_columns(pl.col("tags").list.head(most)).filter(pl.col("tags").list.len() > 0).explode("tags")
+    assert same(found, wanted)
+    for unit in (1, 2, 3):  # a unit that goes takes its own rows along, and no others
+        rest = rows_of(dp.private(LISTS.filter(pl.col("user") != unit), session).explode("tags", max_rows=most))
+        assert same(rest, wanted.filter(pl.col("user") != unit))
+
+
+def test_lists_are_exploded_with_a_public_limit(session):
+    private = dp.private(LISTS, session)
+    plan = private.explode("tags", max_rows=2).preview.count("tags", keys=["a", "b"], epsilon=0.1)
+    assert "after explode" in str(plan)
+    assert plan.query.max_rows == 5  # nothing is known about how often an element is in a list
+    for wrong, message in (
+        (lambda: private.explode("n"), "only a list has elements"),
+        (lambda: private.explode("tag"), "tag"),
+        (lambda: private.explode("tags", max_rows=0), "max_rows"),
+        (lambda: private.explode("tags", max_rows=10**6), "at most 10,000 rows"),
+        (lambda: dp.private(LISTS.with_columns(user=pl.col("tags")), session).explode("user"), "can't explode it"),
+    ):
+        with pytest.raises(dp.InvalidParameterError, match=message):
+            wrong()
+
+
+WRITTEN_DIFFERENTLY = {
+    "functions in another order": lambda f: f.group_by("user").agg(m=(pl.col("n") + 1).max(), t=pl.col("n").sum()),
+    "other names": lambda f: f.group_by("user").agg(b=pl.col("n").sum(), a=(pl.col("n") + 1).max()).rename(
+        {"a": "m", "b": "t"}
+    ),
+    "keys in another order": lambda f: f.with_columns(k=1).group_by("user").agg(
+        t=pl.col("n").sum(), m=(pl.col("n") + 1).max(), more=pl.col("paid").max()
+    ),
+    "windows": lambda f: f.with_columns(b=pl.col("n").max().over("user"), a=pl.col("n").min().over("user")),
+    "windows in another order": lambda f: f.with_columns(
+        a=pl.col("n").min().over("user"), b=pl.col("n").max().over("user")
+    ),
+}  # fmt: skip
+
+
+def test_the_order_of_functions_does_not_make_a_question_new(session):
+    """The columns of a group are told apart by what they are, so swapping two of them is another question."""
+    private = dp.private(ORDERS, session)
+    first = private.group_by("user").agg(t=pl.col("n").sum(), m=(pl.col("n") + 1).max())
+
+    def asked(frame, value):
+        frame.sum(value, bounds=(0, 9), epsilon=0.2)
+        return len(session.releases)
+
+    both = pl.col("t") - pl.col("m")
+    assert asked(first, both) == 1
+    for name in list(WRITTEN_DIFFERENTLY)[:3]:
+        assert asked(WRITTEN_DIFFERENTLY[name](private), both) == 1, name
+    swapped = private.group_by("user").agg(m=pl.col("n").sum(), t=(pl.col("n") + 1).max())
+    assert asked(swapped, both) == 2
+    assert asked(private.group_by("user").agg(t=pl.col("n").sum(), m=(pl.col("n") + 2).max()), both) == 3
+    assert asked(private.filter(pl.col("n") > 1).group_by("user").agg(t=pl.col("n").sum(), m=pl.len()), both) == 4
+    windows, others = (WRITTEN_DIFFERENTLY[name](private) for name in list(WRITTEN_DIFFERENTLY)[3:])
+    assert asked(windows, pl.col("b") - pl.col("a")) == 5
+    assert asked(others, pl.col("b") - pl.col("a")) == 5
+    assert asked(others, pl.col("a") - pl.col("b")) == 6
+
+
 @pytest.mark.parametrize("name", [*SAME_ROWS, *OTHER_ROWS])
 def test_rows_without_unread_columns_are_the_same_rows(session, name):
     frame = {**SAME_ROWS, **OTHER_ROWS}[name](dp.private(ORDERS, session), dp.private(CUSTOMERS, session))
@@ -533,6 +613,32 @@ def test_boolean_keys_have_a_group_for_null_only_where_null_is_possible(session,
     assert frame.preview.count("large", epsilon=0.5).query.domain.height == (3 if nullable else 2)
     grouped = private.group_by("user").agg(n=pl.len() if not nullable else pl.col("n").max())
     assert grouped.preview.count(pl.col("n") > 2, epsilon=0.5).query.domain.height == (3 if nullable else 2)
+
+
+ARM = pl.col("user") % 2
+FIRSTS = pl.DataFrame({"user": [1, 2], "item": ["a", "b"], "paid": [1.0, 2.0], "arm": [1, 0]})
+
+
+def test_a_key_that_follows_from_the_unit_cuts_nothing_off(session):
+    """A unit is in the one group that its own name decides. Where its word is taken for that, a cap may still cut."""
+    private = dp.private(ORDERS, session)
+    for asked in (
+        private.preview.count_units(ARM.alias("arm"), keys=[0, 1], epsilon=0.1),
+        private.with_columns(arm=ARM).preview.count_units("arm", keys=[0, 1], epsilon=0.1),
+        private.with_columns(arm=ARM).group_by("user", "arm").agg(n=pl.len()).preview.count_units("arm", epsilon=0.1),
+        private.with_columns(arm=ARM).unique(["user", "arm"]).preview.count_units("arm", epsilon=0.1),
+    ):  # fmt: skip
+        assert asked.bounds.max_groups == 1
+        assert asked.bounds.enforce_groups
+        assert asked.cut_rows() == []
+    both = private.with_columns(arm=ARM).select("user", "item", "paid", "arm")
+    stacked = dp.concat([both, dp.private(FIRSTS, session)])
+    for other in (private.with_columns(arm=ARM + pl.col("item").str.len_bytes()), stacked):
+        plan = other.preview.count_units("arm", epsilon=0.1, max_groups=1)
+        assert "unknown for max_groups" in plan.cut_rows()[0][1]
+    said = dp.Session(epsilon=1, delta=1e-6, unit="user", per_unit=["item"], max_groups=1, max_rows_per_group=5)
+    plan = dp.private(ORDERS, said).preview.count_units("item", epsilon=0.1)
+    assert "unknown for max_groups" in plan.cut_rows()[0][1]
 
 
 def test_a_cap_that_steps_derive_cuts_nothing_off(session):

@@ -153,7 +153,9 @@ def _with_codes(rows: PrivateRows, held: HeldFrame, coded: dict[str, tuple[str, 
     """Return rows whose source has code columns too, which the steps pass on, in the place of the coded columns."""
     if not coded:
         return rows
-    hidden = {origin: column.codes.alias(f"{OWN}codes {origin}") for origin, column in coded.values()}
+    # They are numbered, because the name of a column that a step made has a null character of its own.
+    origins = dict(coded.values())
+    hidden = {origin: origins[origin].codes.alias(f"{OWN}codes {place}") for place, origin in enumerate(origins)}
     carried = [(own.name, Column(own.name, own.dtype)) for own in hidden.values()]
     steps: list[Step] = [
         replace(step, columns=(*step.columns, *carried)) if isinstance(step, WithColumns) and not step.keep else step

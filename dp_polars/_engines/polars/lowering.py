@@ -439,13 +439,13 @@ def _matching(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
 
 @_lowering("extract")
 def _extract(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
-    return given[0].str.extract(node.parameter("pattern"), node.parameter("group"))
+    return _short(given[0].str.extract(node.parameter("pattern"), node.parameter("group")))
 
 
 @_lowering("json_text")
 def _json_text(node: Apply, given: Sequence[pl.Expr]) -> pl.Expr:
     steps = (f"[{one}]" if isinstance(one, int) else f"['{one}']" for one in node.parameter("path"))
-    return given[0].str.json_path_match("$" + "".join(steps))
+    return _short(given[0].str.json_path_match("$" + "".join(steps)))
 
 
 @_lowering("md5", "md5_share")

@@ -57,6 +57,9 @@ _GROWTH = {
 }  # fmt: skip
 """Operations whose texts may be larger than their input, and by which factor; see `Sizes`."""
 
+_CUT = {*_GROWTH, "extract", "json_text"}
+"""Operations whose texts are cut."""
+
 _WRITTEN = 64  # bytes of a number or a date written as text
 
 
@@ -82,7 +85,7 @@ class Sizes:
             made = _GROWTH[node.operation] * short + self._more(node, min(read, most))
         made = made if _is_text(node.dtype) else 0
         self.total += made
-        return min(made, most) if node.dtype == pl.String else made
+        return min(made, most) if node.dtype == pl.String and node.operation in _CUT else made
 
     def _longest(self, node: Apply) -> int:
         """Return the length of the longest constant that may replace a value."""

@@ -503,11 +503,8 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
     What one unit can change: its own rows, because a frame ends where its group does. Prefix sums run over all rows,
     but they are whole numbers, so what other groups add to them cancels out exactly.
     """
-    start, end = value.frame or (None, None)
-    place, size = frame[_PLACE].to_numpy(), frame[_SIZE].to_numpy()
-    begin = np.arange(frame.height) - place
-    first = begin + (np.zeros_like(place) if start is None else np.clip(place + start, 0, size))
-    last = begin + (size - 1 if end is None else np.clip(place + end, -1, size - 1))
+    ends = value.frame or Frame(None, None)
+    first, last = (_ends_by_value if ends.by_value else _ends_by_row)(frame, ends, value.order)
     last = np.maximum(last, first - 1)  # a frame without rows ends before it starts
     column = frame[value.column or ""]
     match value.function:
@@ -515,7 +512,7 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
             counts = np.concatenate([[0], np.cumsum(column.is_not_null().to_numpy(), dtype=np.int64)])
             return pl.Series(counts[last + 1] - counts[first])
         case "frame_sum" if column.dtype.is_float():
-            return _float_sums(frame, column.cast(pl.Float64).fill_null(0.0), (start, end), first, last)
+            return _float_sums(frame, column.cast(pl.Float64).fill_null(0.0), ends, first, last)
         case "frame_sum":
             whole = frame.select(_whole(pl.col(column.name), column.dtype).fill_null(0).cum_sum()).to_series()
             sums = pl.concat([pl.Series([0], dtype=pl.Int128).alias(column.name), whole])
@@ -527,33 +524,117 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
     return found.set(pl.Series(last < first), None)
 
 
+def _ends_by_row(
+    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last row of each frame, whose ends are counted in rows."""
+    place, size = frame[_PLACE].to_numpy(), frame[_SIZE].to_numpy()
+    begin = np.arange(frame.height) - place
+    first = begin + (np.zeros_like(place) if ends.start is None else np.clip(place + ends.start, 0, size))
+    return first, begin + (size - 1 if ends.end is None else np.clip(place + ends.end, -1, size - 1))
+
+
+def _ends_by_value(
+    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last row of each frame, whose ends are distances from the row's own value.
+
+    What one unit can change: its own rows, because values are looked for among those of the row's group. Rows without a
+    value are a frame of their own, as in SQL.
+    """
+    (by,) = order
+    column, groups, size = frame[by.name], frame[_GROUP].to_numpy(), frame[_SIZE].to_numpy()
+    begin = np.arange(frame.height) - frame[_PLACE].to_numpy()
+    numbers = column.to_physical().cast(pl.Int64).fill_null(0).to_numpy()
+    numbers = ~numbers if by.descending else numbers  # the same distances, in the other direction
+    missing = column.is_null().to_numpy()
+    nulls = np.bincount(groups[missing], minlength=int(groups[-1]) + 1 if len(groups) else 0)[groups]
+    low = begin if by.nulls_last else begin + nulls
+    high = low + size - nulls
+    alone = begin + (size - nulls if by.nulls_last else 0)
+    first, last = begin, begin + size - 1
+    if ends.start is not None:
+        found = _lower_bounds(numbers, low, high, _moved(numbers, ends.start), among_equal=False)
+        first = np.where(missing, alone, found)
+    if ends.end is not None:
+        found = _lower_bounds(numbers, low, high, _moved(numbers, ends.end), among_equal=True) - 1
+        last = np.where(missing, alone + nulls - 1, found)
+    return first, last
+
+
+def _moved(numbers: NDArray[np.int64], distance: int) -> NDArray[np.int64]:
+    """Return numbers that are moved by a distance, or the ends of the type where they would be beyond."""
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    room = np.int64(most - distance if distance >= 0 else least - distance)
+    beyond = numbers > room if distance >= 0 else numbers < room
+    return np.where(beyond, np.int64(most if distance >= 0 else least), np.where(beyond, 0, numbers) + distance)
+
+
+def _lower_bounds(
+    numbers: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+    *,
+    among_equal: bool,
+) -> NDArray[np.int64]:
+    """Return for each row the first place from `low` on, before `high`, with a number that is not below the wanted one.
+
+    With `among_equal`, it is the first place with a larger number. The numbers between the two are sorted.
+    """
+    low, high = low.copy(), high.copy()
+    rows = np.flatnonzero(low < high)
+    while len(rows):
+        middle = (low[rows] + high[rows]) >> 1
+        found, own = numbers[middle], wanted[rows]
+        above = found <= own if among_equal else found < own
+        low[rows[above]] = middle[above] + 1
+        high[rows[~above]] = middle[~above]
+        rows = rows[low[rows] < high[rows]]
+    return low
+
+
+def _combined(
+    numbers: NDArray[Any], first: NDArray[np.int64], last: NDArray[np.int64], pair: np.ufunc, nothing: Any
+) -> NDArray[Any]:
+    """Return a function of the numbers of each frame, in as many steps as the length of the longest one has bits.
+
+    A frame is split into pieces of 1, 2, 4 and so on, from its first row on. So which numbers are combined, and in
+    which order, depends on its own rows alone.
+    """
+    total = np.full(len(numbers), nothing, numbers.dtype)
+    sizes, place, width = last - first + 1, first.copy(), 1
+    while width <= sizes.max(initial=0):
+        own = np.flatnonzero(sizes & width)
+        total[own] = pair(total[own], numbers[place[own]])
+        place[own] += width
+        paired = numbers.copy()  # pieces beyond the last row are never read
+        paired[:-width] = pair(numbers[:-width], numbers[width:])
+        numbers, width = paired, 2 * width
+    return total
+
+
 def _float_sums(
     frame: pl.DataFrame, column: pl.Series, ends: Frame, first: NDArray[np.int64], last: NDArray[np.int64]
 ) -> pl.Series:
-    """Return sums of floats over frames. Each is added up from the frame's open end, or from its first row on."""
-    start, end = ends
+    """Return sums of floats over frames. Each is added up from the frame's open end, or in pieces."""
     total = np.zeros(frame.height)
     some = last >= first
     with np.errstate(invalid="ignore", over="ignore"):
-        if start is None:
+        if ends.start is None:
             total[some] = _running_sums(frame, column).to_numpy()[last[some]]
-        elif end is None:
+        elif ends.end is None:
             places = (pl.col(_SIZE) - 1 - pl.col(_PLACE)).alias(_PLACE)
             sums = _running_sums(frame.select(_SIZE, places).reverse(), column.reverse()).to_numpy()[::-1]
             total[some] = sums[first[some]]
         else:
-            numbers, rows = column.to_numpy(), np.flatnonzero(some)
-            for step in range(end - start + 1):
-                rows = rows[first[rows] + step <= last[rows]]
-                if not len(rows):
-                    break
-                total[rows] += numbers[first[rows] + step]
+            total = _combined(column.to_numpy(), first, last, np.add, 0.0)
     return pl.Series(total + 0.0)
 
 
 def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], last: NDArray[np.int64]) -> pl.Series:
     """Return the smallest or largest value of each frame. Values are compared by their places among all values."""
-    start, end = value.frame or (None, None)
+    start, end, _ = value.frame or Frame(None, None)
     name = value.column or ""
     column = frame.select(_without_nan(pl.col(name), frame.schema[name])).to_series()
     known = column.drop_nulls().unique().sort(descending=value.function == "frame_max")
@@ -572,11 +653,7 @@ def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], l
         least = np.minimum.accumulate(moved) if start is None else np.minimum.accumulate(moved[::-1])[::-1]
         found[some] = (least + groups * (none + 1))[(last if start is None else first)[some]]
     else:
-        for step in range(end - start + 1):
-            some = some[first[some] + step <= last[some]]
-            if not len(some):
-                break
-            found[some] = np.minimum(found[some], codes[first[some] + step])
+        found = _combined(codes, first, last, np.minimum, none)
     return known.extend_constant(None, 1).gather(found)
 
 
@@ -598,13 +675,14 @@ def _joined(
     """Return the rows of a join. With `unique`, steps make sure that keys of the second table are unique."""
     mine, theirs = [own for own, _ in step.on], [own for _, own in step.on]
     if len(mine) == 1:
-        places = _places(first[mine[0]], second[theirs[0]], several=step.how in ("semi", "anti"))
-        named = [pl.col(own).alias(name) for own, name in taken.items()]
-        if places is not None:
-            return _looked_up(first, second.select(named), places, step.how)
-        if step.how == "inner" and (places := _places(second[theirs[0]], first[mine[0]])) is not None:
-            own = second.select(pl.col(theirs[0]).alias(f"{OWN_IN_STEPS}key"), *named)
-            return _looked_up(own, first, places, "inner")
+        named = second.select(pl.col(own).alias(name) for own, name in taken.items())
+        several = step.how in ("semi", "anti")
+        table = _KeyTable.of(second[theirs[0]], first.height, several=several)
+        if table is not None:
+            return table.joined(first, first[mine[0]], named, step.how)
+        if step.how == "inner" and (table := _KeyTable.of(first[mine[0]], second.height)) is not None:
+            own = second.select(pl.col(theirs[0]).alias(f"{OWN_IN_STEPS}key"), *map(pl.col, taken))
+            return table.joined(own.rename(taken), second[theirs[0]], first, "inner")
     if step.how in ("inner", "left") and not unique:
         first, second = _without_excess(first, second, step)
     keys = [f"{OWN_IN_STEPS}key {place}" for place in range(len(step.on))]
@@ -619,68 +697,115 @@ def _joined(
     return collect(joined)
 
 
-def _places(
-    keys: pl.Series, unique_keys: pl.Series, *, several: bool = False, most_per_row: int = 2
-) -> NDArray[np.int32] | None:
-    """Return for each key the place of the equal one among unique keys, or -1. None if that can't be done quickly.
+@dataclass(frozen=True, repr=False, eq=False)
+class _KeyTable:
+    """A slot for each integer between the smallest and the largest of unique keys, which tells the row that has it.
 
-    A table with a slot for each integer between the smallest and the largest key is read much faster than a hash table.
-    It may have at most `most_per_row` slots for each row, and no two keys may be equal, unless `several` says that any
-    of them will do. Which way rows are joined does not change them: a row has one match at most, so pairs per unit are
-    fewer than its rows, and no limit is due.
+    Such a table is read much faster than a hash table. Which way rows are joined does not change them: a row has one
+    match at most, so pairs per unit are fewer than its rows, and no limit is due.
     """
-    dtype = keys.dtype
-    known = unique_keys.drop_nulls()
-    rows = len(keys) + len(unique_keys)
-    if not dtype.is_integer() or dtype in (pl.UInt64, pl.Int128, pl.UInt128) or not len(known) or rows >= 2**31:
-        return None
-    low, high = int(known.min()), int(known.max())  # type: ignore[arg-type]
-    span = high - low + 1
-    if span > most_per_row * rows:
-        return None
-    slots = np.full(span + 1, -1, np.int32)  # the last one is for keys that are not between the two
-    there = known.cast(pl.Int64).to_numpy() - low
-    numbers = np.flatnonzero(unique_keys.is_not_null().to_numpy()).astype(np.int32)
-    slots[there] = numbers
-    if not several and not np.array_equal(slots[there], numbers):
-        return None
-    found, room = np.empty(len(keys), np.int32), np.empty(_SLICE, np.int64)
-    for start in range(0, len(keys), _SLICE):
-        part = keys.slice(start, _SLICE)
-        offsets = room[: len(part)]
-        np.subtract(part.fill_null(0).to_numpy(), np.int64(low), out=offsets)
+
+    low: int
+    slots: NDArray[np.int64]
+    """The slot of each key that is not null."""
+    known: NDArray[np.bool_]
+    """Whether a slot has a key. The last one is for keys that are not between the two."""
+    rows: NDArray[np.bool_] | None
+    """Which rows have a key; None if all have."""
+
+    @classmethod
+    def of(cls, keys: pl.Series, others: int, *, several: bool = False, most_per_row: int = 2) -> _KeyTable | None:
+        """Return the table of some keys, in which so many others are looked up; None if there can't be one.
+
+        It may have at most `most_per_row` slots for each row, and no two keys may be equal, unless `several` says that
+        any of them will do.
+        """
+        dtype, present = keys.dtype, keys.drop_nulls()
+        rows = len(keys) + others
+        if not dtype.is_integer() or dtype in (pl.UInt64, pl.Int128, pl.UInt128) or not len(present):
+            return None
+        low, high = int(present.min()), int(present.max())  # type: ignore[arg-type]
+        span = high - low + 1
+        if span > most_per_row * rows:
+            return None
+        known = np.zeros(span + 1, np.bool_)
+        slots = present.cast(pl.Int64).to_numpy() - low
+        known[slots] = True
+        if not several and int(np.count_nonzero(known)) < len(slots):
+            return None
+        return cls(low, slots, known, keys.is_not_null().to_numpy() if keys.null_count() else None)
+
+    def joined(self, rows: pl.DataFrame, keys: pl.Series, others: pl.DataFrame, how: str) -> pl.DataFrame:
+        """Return rows with these keys beside the rows of the table's side that have the same key.
+
+        Each column of the other side gets a table of its own, of short integers if its numbers are small: those are
+        looked up in a processor's cache. Columns that are not plain numbers are gathered by the number of the row.
+        """
+        columns = [] if how in ("semi", "anti") else [self._table(one) for one in others.iter_columns()]
+        matched = np.empty(len(keys), np.bool_)
+        found = [np.empty(len(keys), dtype) for _, dtype in columns]
+        room, start = np.empty(_SLICE, np.int64), 0
+        for part in _in_slices(keys):
+            end = start + len(part)
+            slots = self._slots_of(part, room[: len(part)])
+            np.take(self.known, slots, out=matched[start:end], mode="clip")
+            for (table, _), own in zip(columns, found, strict=True):
+                own[start:end] = table.take(slots, mode="clip")
+            start = end
+        if how in ("semi", "anti"):
+            return rows.filter(pl.Series(matched if how == "semi" else ~matched))
+        whole = bool(matched.all())
+        made = [
+            self._column(one, own, None if whole else matched)
+            for one, own in zip(others.iter_columns(), found, strict=True)
+        ]
+        return rows.with_columns(made) if whole or how == "left" else rows.with_columns(made).filter(pl.Series(matched))
+
+    def _slots_of(self, keys: pl.Series, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Write the slot of each key into an array."""
+        beyond = len(self.known) - 1
+        nulls = keys.null_count()
+        np.subtract((keys.fill_null(0) if nulls else keys).to_numpy(), np.int64(self.low), out=slots)
         # A smaller key is a large number without its sign. A null stands for whatever is not between the two.
-        np.minimum(offsets.view(np.uint64), np.uint64(span), out=offsets.view(np.uint64))
-        if part.null_count():
-            offsets[part.is_null().to_numpy()] = span
-        np.take(slots, offsets, out=found[start : start + len(part)], mode="clip")
-    return found
+        np.minimum(slots.view(np.uint64), np.uint64(beyond), out=slots.view(np.uint64))
+        if nulls:
+            slots[keys.is_null().to_numpy()] = beyond
+        return slots
+
+    def _table(self, column: pl.Series) -> tuple[NDArray[Any], np.dtype[Any]]:
+        """Return what a column has in each slot, or the number of the row, and the type that is looked up."""
+        values: NDArray[Any] = column.to_numpy() if _is_plain(column) else np.arange(len(column))
+        short: list[type] = []
+        if values.dtype.kind in "iu" and len(values):
+            low, high = int(values.min()), int(values.max())
+            short = [
+                one for one in (np.int8, np.int16, np.int32) if np.iinfo(one).min <= low <= high <= np.iinfo(one).max
+            ]
+        table = np.zeros(len(self.known), short[0] if short else values.dtype)
+        table[self.slots] = values if self.rows is None else values[self.rows]
+        return table, values.dtype
+
+    @staticmethod
+    def _column(column: pl.Series, found: NDArray[Any], matched: NDArray[np.bool_] | None) -> pl.Series:
+        """Return a column of what was looked up, which is null where nothing was."""
+        if _is_plain(column):
+            values = pl.Series(column.name, found).cast(column.dtype)
+            return values if matched is None else values.set(pl.Series(~matched), None)
+        places = pl.Series(found)
+        return column.gather(places if matched is None else places.set(pl.Series(~matched), None))
 
 
-def _looked_up(rows: pl.DataFrame, others: pl.DataFrame, places: NDArray[np.int32], how: str) -> pl.DataFrame:
-    """Return rows beside those of another table at these places, where -1 stands for none."""
-    matched = places >= 0
-    if how in ("semi", "anti"):
-        return rows.filter(pl.Series(matched if how == "semi" else ~matched))
-    whole = bool(matched.all())
-    if how == "inner" and not whole:
-        rows, places, whole = rows.filter(pl.Series(matched)), places[matched], True
-    where = pl.Series(places)
-    if not whole:
-        where = where.set(pl.Series(~matched), None)
-    plain = [whole and one.dtype.is_numeric() and not one.null_count() for one in others.iter_columns()]
-    return rows.with_columns(
-        pl.Series(one.name, _taken(one.to_numpy(), places)).cast(one.dtype) if own else one.gather(where)
-        for one, own in zip(others.iter_columns(), plain, strict=True)
-    )
+def _in_slices(column: pl.Series) -> Iterable[pl.Series]:
+    """Yield the values of a column in order, a few at a time, each in one piece of memory."""
+    for chunk in column.get_chunks():
+        for start in range(0, len(chunk), _SLICE):
+            yield chunk.slice(start, _SLICE)
 
 
-def _taken(values: NDArray[Any], places: NDArray[np.int32]) -> NDArray[Any]:
-    """Return the values at places. Slices that fit into a processor's cache make this twice as fast as `gather`."""
-    found = np.empty(len(places), values.dtype)
-    for start in range(0, len(places), _SLICE):
-        np.take(values, places[start : start + _SLICE], out=found[start : start + _SLICE], mode="clip")
-    return found
+def _is_plain(column: pl.Series) -> bool:
+    """Return whether a column is numbers of at most 64 bits without nulls, which NumPy has too."""
+    known = column.dtype.is_integer() or column.dtype.is_float()
+    return known and column.dtype not in (pl.Int128, pl.UInt128) and not column.null_count()
 
 
 def _labelled(first: pl.DataFrame, second: pl.DataFrame, step: LabelRows) -> pl.DataFrame:

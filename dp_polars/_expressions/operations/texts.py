@@ -21,7 +21,7 @@ from dp_polars._expressions.operations.base import (
     operation,
 )
 from dp_polars._expressions.tree import Constant, Expression
-from dp_polars._expressions.types import MOST_INSERTED, TEXTS, kind_of
+from dp_polars._expressions.types import MOST_INSERTED, MOST_TEXT, TEXTS, kind_of
 
 
 def _of_text(name: str, dtype: pl.DataType, reason: str) -> None:
@@ -102,7 +102,7 @@ _matching("find", INT, f"{_SEARCH} It returns the number of bytes before the mat
 
 @operation(
     "extract",
-    f"{_SEARCH} It returns null without a match.",
+    f"{_SEARCH} It returns null without a match, and at most {MOST_TEXT:,} characters.",
     spoken="str.extract",
     samples=({"pattern": "([a-z]+)", "group": 1}, {"pattern": "b", "group": 0}),
 )
@@ -252,7 +252,8 @@ def json_path(text: str, spoken: str) -> JsonPath:
 
 @operation(
     "json_text",
-    "A text that is not JSON, or that has nothing at the end of the public path, gives null.",
+    "A text that is not JSON, or that has nothing at the end of the public path, gives null. "
+    f"It returns at most {MOST_TEXT:,} characters.",
     spoken="str.json_path_match",
     samples=({"path": ("a",)}, {"path": ("a", 0, "b c")}, {"path": (1,)}),
 )
