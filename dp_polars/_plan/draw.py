@@ -36,7 +36,7 @@ _PRESENTATION = frozenset({"interval", "nonnegative", "unfolded"})
 _ELSEWHERE = frozenset(
     {
         "aggregates", "unit", "keys", "domain", "domain_rule", "max_groups", "max_groups_rule", "max_rows",
-        "max_rows_rule", "min_units", "spend", "steps", "unchecked", "integer_unit",
+        "max_rows_rule", "across", "min_units", "spend", "steps", "unchecked", "integer_unit",
     }
 )  # fmt: skip
 """The parts of a query that matter only for the rows, the lanes and the noise, which the fingerprint has."""

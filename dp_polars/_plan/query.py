@@ -71,6 +71,8 @@ class Query:
     max_groups, max_rows
         The caps given in the call or by the session, or "auto" if they are to be estimated. `max_groups_rule` and
         `max_rows_rule` say where they came from.
+    across
+        Whether `max_rows` caps the rows of a unit in all groups together. Then no cap on groups applies.
     min_units
         If keys are discovered, groups with fewer units are suppressed.
     interval
@@ -108,6 +110,7 @@ class Query:
     unchecked: bool = False
     integer_unit: bool = True
     rollup: bool = False
+    across: bool = False
     unfolded: bool = True
 
     def fingerprint(self) -> bytes:
