@@ -1,8 +1,8 @@
 """Caps and bounds that are estimated from the data, each by one choice of the exponential mechanism.
 
 What one unit can change: an estimate uses one number of each unit (how many groups it has, how many rows it has in all
-or in one of its groups, or one of its values, where a hash picks the group or the value). So one unit changes the number of units
-beyond a candidate by at most one. The score of a candidate is minus the excess of that number over a target (or over a
+or in one of its groups, or one of its values, where a hash picks the group or the value). So one unit changes the
+number of units beyond a candidate by at most one. The score of a candidate is minus the excess of that number over a target (or over a
 fraction of all units, if that is smaller), minus a public price for its size. Adding a unit can lower a score by a
 whole unit, but raise it only by a fraction of one. This nearly halves the noise under add/remove. The candidates are a
 public ladder, and numbers beyond its ends count as its ends. Caps are scored here; `auto_bounds` scores bounds.
@@ -55,6 +55,7 @@ _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
+_FEW_GROUPS = 8  # up to so many likely groups of a unit, Gaussian noise has one cap on the rows in all of them, too
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 # A reliable cap cuts off at most this fraction of the units by mistake, except in one of so many choices.
@@ -174,13 +175,14 @@ def wanted_estimates(query: Query, measure: Measure) -> list[tuple[What, Value |
 
     Laplace noise depends on the rows of a unit in all groups together. Units with at most g groups and r rows in each
     have at most g r rows, so one cap of g r has the same noise as both caps and cuts off less. Most units with many
-    groups have few rows in most of them, so a much smaller cap cuts off as little. Gaussian noise is smaller if the
-    rows of a unit are spread over many groups, so it has both caps.
+    groups have few rows in most of them, so a much smaller cap cuts off as little. Gaussian noise is sqrt(g) times
+    smaller with both caps if the rows of a unit are spread evenly over g groups. So it has both, unless groups are few.
     """
     found: list[tuple[What, Value | None]] = []
     groups = query.max_groups == "auto" and needs_group_cap(query)
     rows = query.max_rows == "auto" and needs_row_cap(query)
-    if groups and rows and measure == "pure" and may_cap_across(query):
+    few = measure == "pure" or likely_groups(query) <= _FEW_GROUPS
+    if groups and rows and few and may_cap_across(query):
         found.append(("max_rows", None))
     else:
         found += [("max_groups", None)] if groups else []

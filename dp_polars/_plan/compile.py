@@ -245,9 +245,7 @@ def _scaling(compiler: Compiler, cap: RowCap, largest: int, exponent: int = 0) -
 
 
 def _capped(group_sum: GroupSum, cap: RowCap, scaling: Scaling) -> GroupSum:
-    return replace(
-        group_sum, max_rows=cap.enforced, across=cap.across, fine=scaling.fine, inner=scaling.inner
-    )
+    return replace(group_sum, max_rows=cap.enforced, across=cap.across, fine=scaling.fine, inner=scaling.inner)
 
 
 def _unit_total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> str:

@@ -57,7 +57,7 @@ def cut_text(plan: Plan) -> str | None:
         across = plan.query.across
         share = None if profile is None or across else profile.share_beyond("max_rows_per_group", max(caps))
         if share is None:
-            unknown.append("max_rows" if across else "max_rows_per_group")
+            unknown.append("the cap on rows in all groups" if across else "max_rows_per_group")
         else:
             text = f"{percent(share)} of units have more rows than {max(caps):,} in a group chosen at random"
             known.append(f"{text} ({source})")
@@ -116,4 +116,6 @@ def weights_text(plan: Plan) -> str | None:
     most = max(compiled.cap.max_rows for compiled in weighed)
     rows = f"{most:,} {'row' if most == 1 else 'rows'}"
     where = "all groups together" if plan.query.across else "a group"
-    return f"a unit with more than {rows} in {where} counts as {rows} in {what}; no interval shows how far this moves it"
+    return (
+        f"a unit with more than {rows} in {where} counts as {rows} in {what}; no interval shows how far this moves it"
+    )

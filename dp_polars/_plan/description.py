@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
 
+_CAPS = {
+    "max_groups": "max_groups",
+    "max_rows_per_group": "max_rows_per_group",
+    "max_rows": "cap on rows in all groups",
+}
+
+
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows of a plan's table."""
     query, terms, bounds = plan.query, plan.terms, plan.bounds
@@ -139,7 +146,7 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
         if estimated.reliable:
             continue
         value = estimated.estimate.value
-        name = estimated.estimate.what if value is None else f"bounds of {value.name}"
+        name = _CAPS[estimated.estimate.what] if value is None else f"bounds of {value.name}"
         other = "" if value is None else " with a value other than 0"
         needs = rounded_up(estimated.estimate.needed_units)
         why = f"estimated from about {estimated.units:,} units{other}, but this spend needs about {needs:,}"

@@ -17,7 +17,6 @@ from dp_polars._plan.plan import Plan
 from dp_polars._sampling import BitSource, discrete_laplace
 from dp_polars.mechanisms.selection import choose_exponential
 
-
 _PROFILES: dict[What, Literal["groups", "rows", "all rows"]] = {
     "max_groups": "groups",
     "max_rows_per_group": "rows",
