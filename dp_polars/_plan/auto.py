@@ -2,10 +2,11 @@
 
 What one unit can change: an estimate uses one number of each unit (how many groups it has, how many rows it has in all
 or in one of its groups, or one of its values, where a hash picks the group or the value). So one unit changes the
-number of units beyond a candidate by at most one. The score of a candidate is minus the excess of that number over a target (or over a
-fraction of all units, if that is smaller), minus a public price for its size. Adding a unit can lower a score by a
-whole unit, but raise it only by a fraction of one. This nearly halves the noise under add/remove. The candidates are a
-public ladder, and numbers beyond its ends count as its ends. Caps are scored here; `auto_bounds` scores bounds.
+number of units beyond a candidate by at most one. The score of a candidate is minus the excess of that number over a
+target (or over a fraction of all units, if that is smaller), minus a public price for its size. Adding a unit can lower
+a score by a whole unit, but raise it only by a fraction of one. This nearly halves the noise under add/remove. The
+candidates are a public ladder, and numbers beyond its ends count as its ends. Caps are scored here; `auto_bounds`
+scores bounds.
 
 The target is the number of units above a cap at which one more step of the cap costs as much in noise as it saves in
 rows or values that are cut off. Noise grows by the same amount in each group. What is cut off shrinks by what the units
