@@ -77,6 +77,10 @@ class GroupSum:
     max_rows
         The cap on rows per unit and group. The sum of a unit with more rows is scaled down as if it had this many.
         None means that no cap binds.
+    across
+        Whether `max_rows` caps the rows of a unit in all groups together. A unit with more rows is scaled down by the
+        same factor in all of its groups, and what it adds to each is rounded towards 0 in steps of 2**-inner. Here
+        `fine` is equal to `inner`, and no cap on groups applies.
     shift
         A constant that is added to the number of each row.
     everyone
@@ -96,6 +100,7 @@ class GroupSum:
     name: str
     of: Literal["rows", "units", "over", "x", "y", "xx", "yy", "xy", "basis"]
     max_rows: int | None = None
+    across: bool = False
     shift: int = 0
     everyone: bool = False
     clip: tuple[int, int] | None = None
@@ -121,13 +126,13 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How many units have each number of groups, or each number of rows in one group that a hash chooses.
+    """How many units have each number of groups, or of rows in one group that a hash chooses, or of rows in all groups.
 
     Numbers above `most` count as `most`.
     """
 
     name: str
-    of: Literal["groups", "rows"]
+    of: Literal["groups", "rows", "all rows"]
     most: int
 
 
@@ -178,6 +183,8 @@ class BoundedRequest:
             scaled = self.units > 0 and one.max_rows is not None and one.clip is None
             if not 0 <= one.fine <= one.inner <= (MOST_INNER if scaled else 0):
                 raise ValueError("finer steps are for sums that are scaled down")
+            if one.across and not (scaled and one.fine == one.inner and self.max_groups is None):
+                raise ValueError("a cap on the rows in all groups takes the place of a cap on groups")
 
     @property
     def leading(self) -> int:

@@ -46,7 +46,9 @@ class Options(TypedDict, total=False):
         of each, `{"month": [1, 2], "carrier": ["AA", "UA"]}`, which stands for all combinations.
     max_groups, max_rows_per_group
         The most groups that one unit counts in, and the most rows that it adds to one group. "auto" estimates them
-        privately with a part of the spend.
+        privately with a part of the spend. If both are "auto" and keys are public, counts, sums, means and other
+        sums over rows have one cap on the rows of a unit in all groups together instead, which cuts off less at the
+        same noise (with Gaussian noise only for up to 24 keys).
     min_units
         Discovered groups with fewer units are suppressed, up to the noise of the mechanism.
     confidence

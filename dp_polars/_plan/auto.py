@@ -1,11 +1,12 @@
 """Caps and bounds that are estimated from the data, each by one choice of the exponential mechanism.
 
-What one unit can change: an estimate uses one number of each unit (how many groups it has, how many rows it has in one
-of its groups, or one of its values, where a hash picks the group or the value). So one unit changes the number of units
-beyond a candidate by at most one. The score of a candidate is minus the excess of that number over a target (or over a
-fraction of all units, if that is smaller), minus a public price for its size. Adding a unit can lower a score by a
-whole unit, but raise it only by a fraction of one. This nearly halves the noise under add/remove. The candidates are a
-public ladder, and numbers beyond its ends count as its ends. Caps are scored here; `auto_bounds` scores bounds.
+What one unit can change: an estimate uses one number of each unit (how many groups it has, how many rows it has in all
+or in one of its groups, or one of its values, where a hash picks the group or the value). So one unit changes the
+number of units beyond a candidate by at most one. The score of a candidate is minus the excess of that number over a
+target (or over a fraction of all units, if that is smaller), minus a public price for its size. Adding a unit can lower
+a score by a whole unit, but raise it only by a fraction of one. This nearly halves the noise under add/remove. The
+candidates are a public ladder, and numbers beyond its ends count as its ends. Caps are scored here; `auto_bounds`
+scores bounds.
 
 The target is the number of units above a cap at which one more step of the cap costs as much in noise as it saves in
 rows or values that are cut off. Noise grows by the same amount in each group. What is cut off shrinks by what the units
@@ -42,9 +43,9 @@ from dp_polars._plan.auto_bounds import (
     number_of_pairs,
     readable,
 )
-from dp_polars._plan.contribution import contribution_bounds, needs_group_cap, needs_row_cap
+from dp_polars._plan.contribution import contribution_bounds, may_cap_across, needs_group_cap, needs_row_cap
 from dp_polars._plan.query import Query
-from dp_polars._plan.spend import Allowance
+from dp_polars._plan.spend import Allowance, Measure
 from dp_polars._session.terms import Terms
 
 # The largest fractions of the spend for one cap and for all caps and bounds.
@@ -55,6 +56,7 @@ _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
+_FEW_GROUPS = 8  # up to so many likely groups of a unit, Gaussian noise has one cap on the rows in all of them, too
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 # A reliable cap cuts off at most this fraction of the units by mistake, except in one of so many choices.
@@ -65,11 +67,12 @@ _MISTAKEN_BY_BOUNDS, _SURELY_BY_BOUNDS = 0.065, 10_000
 
 _COARSE, _FINE = 2.0, 6.0  # a doubling of a cap changes its probability at least by exp(2), or exp(6) if units are many
 _FREE = 1  # of 50 units, how many may lie beyond a cap at no loss
-_FREE_OF_RATIOS = {"max_groups": 12, "max_rows_per_group": 2}  # the same if all answers are ratios
+_FREE_OF_RATIOS = {"max_groups": 12, "max_rows_per_group": 2, "max_rows": 2}  # the same if all answers are ratios
 _DOUBLINGS_OF_RATIOS = 100  # a doubling of the cap on rows costs at most one in this many units, if all are ratios
 _RATIO = 4  # how many more units may lie beyond a cap if their rows change ratios alone
 
-What = Literal["max_groups", "max_rows_per_group", "bounds"]
+What = Literal["max_groups", "max_rows_per_group", "max_rows", "bounds"]
+"""What is estimated. "max_rows" is one cap on the rows of a unit in all groups, in place of the first two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,13 +171,23 @@ def depends_on(aggregate: Aggregate, found: Found) -> bool:
     return any((value.expression, value.bounds) == same for value in aggregate.values)
 
 
-def wanted_estimates(query: Query) -> list[tuple[What, Value | None]]:
-    """Return the caps and bounds that a query leaves open, in the order in which they are estimated."""
+def wanted_estimates(query: Query, measure: Measure) -> list[tuple[What, Value | None]]:
+    """Return the caps and bounds that a query leaves open, in the order in which they are estimated.
+
+    Laplace noise depends on the rows of a unit in all groups together. Units with at most g groups and r rows in each
+    have at most g r rows, so one cap of g r has the same noise as both caps and cuts off less. Most units with many
+    groups have few rows in most of them, so a much smaller cap cuts off as little. Gaussian noise is sqrt(g) times
+    smaller with both caps if the rows of a unit are spread evenly over g groups. So it has both, unless groups are few.
+    """
     found: list[tuple[What, Value | None]] = []
-    if query.max_groups == "auto" and needs_group_cap(query):
-        found.append(("max_groups", None))
-    if query.max_rows == "auto" and needs_row_cap(query):
-        found.append(("max_rows_per_group", None))
+    groups = query.max_groups == "auto" and needs_group_cap(query)
+    rows = query.max_rows == "auto" and needs_row_cap(query)
+    few = measure == "pure" or likely_groups(query) <= _FEW_GROUPS
+    if groups and rows and few and may_cap_across(query):
+        found.append(("max_rows", None))
+    else:
+        found += [("max_groups", None)] if groups else []
+        found += [("max_rows_per_group", None)] if rows else []
     values = {value.expression: value for aggregate in query.aggregates for value in aggregate.values if value.auto}
     return [*found, *(("bounds", value) for value in values.values())]
 
@@ -184,7 +197,7 @@ def estimates_of(query: Query, allowance: Allowance, terms: Terms) -> tuple[Esti
 
     A pair of bounds is one choice, but has many more candidates and gets three times the fraction of a cap.
     """
-    wanted = wanted_estimates(query)
+    wanted = wanted_estimates(query, allowance.measure)
     weights = [1 if value is None else 3 for _, value in wanted]
     each = min(_EACH, _ALL / sum(weights))
     return tuple(
@@ -267,13 +280,17 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
     ):
         noise *= _BOUND_OVER_MEAN  # noise is proportional to the bound, what is cut off to a typical value
     max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)
-    max_rows = found.get("max_rows_per_group") or (query.max_rows if isinstance(query.max_rows, int) else 1)
+    given_rows = query.max_rows if isinstance(query.max_rows, int) else 1
+    max_rows = found.get("max_rows") or found.get("max_rows_per_group") or given_rows
     if estimate.what == "max_groups":
         # One more group saves about max_rows_per_group rows of each unit above the cap.
         each = [1.0 if pure else 1 / (2 * math.sqrt(float(candidate))) for candidate in estimate.candidates]
     elif estimate.what == "max_rows_per_group":
         # One more row saves about one row in each group of a unit above the cap, which has about max_groups groups.
         each = [1.0 if pure else 1 / math.sqrt(max_groups)] * len(estimate.candidates)
+    elif estimate.what == "max_rows":
+        # One more row saves one row of each unit above the cap, in all groups together.
+        each = [1.0] * len(estimate.candidates)
     else:
         # Raising the bound by 1 saves 1 in each row beyond it. A unit has between one such row and as many as the caps
         # allow; this takes the geometric mean.
@@ -295,7 +312,7 @@ def scores_of(estimate: Estimate, beyond: list[int], wanted: list[int], units: i
     units, a fraction of which may lie beyond at no loss (up to +12 for the groups of ratios, +2 for their rows and +1
     otherwise: `Estimate.free`).
     """
-    rows_of_ratios = estimate.ratio and estimate.what == "max_rows_per_group"
+    rows_of_ratios = estimate.ratio and estimate.what != "max_groups"
     most = max(0, noisy) / (_DOUBLINGS_OF_RATIOS if rows_of_ratios else DOUBLINGS)
     least = max(_COARSE / estimate.evidence, min(_FINE / estimate.evidence, most))
     free = estimate.free * units
@@ -322,6 +339,8 @@ def settled_query(query: Query, found: Sequence[Found]) -> Query:
             query = replace(query, max_groups=int(estimated.chosen[0]), max_groups_rule=share)
         elif estimated.estimate.what == "max_rows_per_group":
             query = replace(query, max_rows=int(estimated.chosen[0]), max_rows_rule=share)
+        elif estimated.estimate.what == "max_rows":
+            query = replace(query, max_rows=int(estimated.chosen[0]), max_rows_rule=share, across=True)
         elif estimated.estimate.value is not None:
             lower, upper = estimated.chosen
             bounds[estimated.estimate.value.expression] = readable(lower, upper)

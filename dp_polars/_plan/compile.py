@@ -172,8 +172,11 @@ def _rows(compiler: Compiler, values: tuple[Value, ...], cap: RowCap, weight: Fr
         lane = lane_of_expression(compiler, values[0])
     else:
         lane = value_lane(compiler, values, cap)
-    name = compiler.sum(lane, GroupSum(name="", of="rows", max_rows=cap.enforced, everyone=everyone))
-    return compiler.noisy(noisy_sum(compiler, name, "rows", weight, COUNTS, cap, 0, 1))
+    # A unit beyond a cap on the rows in all groups has fractions of rows in each.
+    scaling = _scaling(compiler, cap, 1) if cap.across else Scaling()
+    name = compiler.sum(lane, _capped(GroupSum(name="", of="rows", everyone=everyone), cap, scaling))
+    grid = scaling.of(COUNTS)
+    return compiler.noisy(noisy_sum(compiler, name, "rows", weight, grid, cap, grid.low, grid.high))
 
 
 def _units_over(compiler: Compiler, cap: RowCap, weight: Fraction) -> str:
@@ -233,14 +236,16 @@ def _total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> d
 def _scaling(compiler: Compiler, cap: RowCap, largest: int, exponent: int = 0) -> Scaling:
     if not compiler.scales:
         return Scaling()
-    changed = (
-        compiler.terms.group_size * (2 if compiler.terms.adjacency == "replace" else 1) * compiler.bounds.max_groups
-    )
-    return scaling_of(largest, cap.enforced, groups=changed, exponent=exponent)
+    changed = compiler.terms.group_size * (2 if compiler.terms.adjacency == "replace" else 1)
+    if cap.across:
+        # Rounding once more over all units could move the sum of each group that a unit is in by one step.
+        fine = scaling_of(largest, cap.enforced, groups=changed, exponent=exponent).fine
+        return Scaling(fine=fine, inner=fine)
+    return scaling_of(largest, cap.enforced, groups=changed * compiler.bounds.max_groups, exponent=exponent)
 
 
 def _capped(group_sum: GroupSum, cap: RowCap, scaling: Scaling) -> GroupSum:
-    return replace(group_sum, max_rows=cap.enforced, fine=scaling.fine, inner=scaling.inner)
+    return replace(group_sum, max_rows=cap.enforced, across=cap.across, fine=scaling.fine, inner=scaling.inner)
 
 
 def _unit_total(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> str:
@@ -280,7 +285,9 @@ def _basis(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -> d
         weight=weight,
         grid=grid,
         max_rows=cap.max_rows,
-        sensitivity=sensitivity_of_bins(compiler.bounds, compiler.terms, cap.max_rows * whole + slack),
+        sensitivity=sensitivity_of_bins(
+            compiler.bounds, compiler.terms, cap.max_rows * whole + slack, across=cap.across
+        ),
         columns=columns,
         whole=whole,
         slack=slack,
@@ -478,7 +485,7 @@ def noisy_sum(
     compiler: Compiler, name: str, what: str, weight: Fraction, grid: Grid, cap: RowCap, low: int, high: int
 ) -> Statistic:
     """Return a sum that gets noise. Each row adds between `low` and `high` steps to it."""
-    sensitivity = sensitivity_of(compiler.bounds, compiler.terms, cap.max_rows, low, high)
+    sensitivity = sensitivity_of(compiler.bounds, compiler.terms, cap, low, high)
     return Statistic(
         name=name, source="sum", what=what, weight=weight, grid=grid, max_rows=cap.max_rows, sensitivity=sensitivity
     )

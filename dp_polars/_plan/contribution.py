@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dp_polars._aggregates.base import Aggregate, RowRule
+from dp_polars._aggregates.needs import Power, Rows, Total
 from dp_polars._plan.query import Query
 from dp_polars.errors import InvalidParameterError
 
@@ -40,6 +41,8 @@ class RowCap:
     rule: str
     enforce: bool
     cuts_nothing: bool = False
+    across: bool = False
+    """Whether the rows in all groups count together."""
 
     @property
     def enforced(self) -> int | None:
@@ -77,6 +80,8 @@ def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
         return 1, "no grouping keys", False
     if all(key.constant_per_unit for key in query.keys):
         return 1, "the keys are constant for each unit (per_unit, or functions of the unit), enforced", True
+    if query.across and size is not None:
+        return max(size, 1), "all of them: one cap on the rows in all groups together", False
     given = query.max_groups
     if given == "auto":
         raise ValueError("max_groups is not estimated yet")
@@ -106,7 +111,11 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
         raise ValueError("max_rows_per_group is not estimated yet")
     if query.max_rows is not None:
         return RowCap(
-            max_rows=query.max_rows, rule=query.max_rows_rule, enforce=True, cuts_nothing=query.rows_from_steps
+            max_rows=query.max_rows,
+            rule=query.max_rows_rule,
+            enforce=True,
+            cuts_nothing=query.rows_from_steps,
+            across=query.across,
         )
     raise InvalidParameterError(
         f"This {aggregate.kind} needs a cap on the rows that one unit adds to a group, because the noise depends on "
@@ -115,6 +124,17 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
         + (", or clip each unit's total with per='unit'." if "per" in aggregate.options else "."),
         code="row-cap-missing",
     )
+
+
+def may_cap_across(query: Query) -> bool:
+    """Tell whether one cap on the rows of a unit in all groups can take the place of the caps on groups and on rows.
+
+    It bounds sums over rows alone: counts of units and choices need a cap on groups, and so do keys that are
+    discovered. It is no use if a unit has one group anyway.
+    """
+    needs = [need for aggregate in query.aggregates for need in aggregate.needs()]
+    summed = all(isinstance(need, Rows | Power | Total) for need in needs)
+    return needs_group_cap(query) and query.domain is not None and summed and not query.rollup
 
 
 def needs_row_cap(query: Query) -> bool:

@@ -54,9 +54,10 @@ def cut_text(plan: Plan) -> str | None:
     if caps and CUT_BY_CAP in measured:
         known.append(f"{CUT_BY_CAP} counts the units with more than {max(caps):,} rows in a group")
     elif caps:
-        share = None if profile is None else profile.share_beyond("max_rows_per_group", max(caps))
+        across = plan.query.across
+        share = None if profile is None or across else profile.share_beyond("max_rows_per_group", max(caps))
         if share is None:
-            unknown.append("max_rows_per_group")
+            unknown.append("the cap on rows in all groups" if across else "max_rows_per_group")
         else:
             text = f"{percent(share)} of units have more rows than {max(caps):,} in a group chosen at random"
             known.append(f"{text} ({source})")
@@ -114,6 +115,7 @@ def weights_text(plan: Plan) -> str | None:
     what = f"the {_listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
     most = max(compiled.cap.max_rows for compiled in weighed)
     rows = f"{most:,} {'row' if most == 1 else 'rows'}"
+    where = "all groups together" if plan.query.across else "a group"
     return (
-        f"a unit with more than {rows} in a group counts as {rows} in {what}; no interval shows how far this moves it"
+        f"a unit with more than {rows} in {where} counts as {rows} in {what}; no interval shows how far this moves it"
     )

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
 
+_CAPS = {
+    "max_groups": "max_groups",
+    "max_rows_per_group": "max_rows_per_group",
+    "max_rows": "cap on rows in all groups",
+}
+
+
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows of a plan's table."""
     query, terms, bounds = plan.query, plan.terms, plan.bounds
@@ -35,11 +42,13 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     ]
     asked = [compiled for compiled in plan.compiled if not compiled.aggregate.hidden]
     unknown = {estimate.what: unknown_text(estimate) for estimate in plan.estimates if estimate.value is None}
+    across = query.across or "max_rows" in unknown
     groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
-    rows.append(("groups per unit", groups))
-    later = unknown.get("max_rows_per_group")
+    if not across:
+        rows.append(("groups per unit", groups))
+    later = unknown.get("max_rows", unknown.get("max_rows_per_group"))
     caps = _different(_cap(compiled) for compiled in asked) if later is None else [later]
-    rows += [("rows per unit and group", text) for text in caps]
+    rows += [("rows per unit in all groups" if across else "rows per unit and group", text) for text in caps]
     limits = _different([text for compiled in asked for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
     rows += plan.unreliable_rows()
@@ -137,7 +146,7 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
         if estimated.reliable:
             continue
         value = estimated.estimate.value
-        name = estimated.estimate.what if value is None else f"bounds of {value.name}"
+        name = _CAPS[estimated.estimate.what] if value is None else f"bounds of {value.name}"
         other = "" if value is None else " with a value other than 0"
         needs = rounded_up(estimated.estimate.needed_units)
         why = f"estimated from about {estimated.units:,} units{other}, but this spend needs about {needs:,}"

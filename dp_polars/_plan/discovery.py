@@ -145,7 +145,7 @@ def _candidates(
     if any(count.most == 1 and count.weight == 1 for count in counts):
         return  # a share of the spend buys a noisier count of units than this one
     released = sum((statistic.weight for statistic in compilation.statistics if statistic.what == "units"), Fraction(0))
-    units = sensitivity_of(bounds, terms, ONCE.max_rows, 0, 1)
+    units = sensitivity_of(bounds, terms, ONCE, 0, 1)
     for share in _SHARES:
         rest = float(1 - share)
         grown = noise / (rest if allowance.measure == "pure" else math.sqrt(rest))

@@ -36,7 +36,7 @@ _PRESENTATION = frozenset({"interval", "nonnegative", "unfolded"})
 _ELSEWHERE = frozenset(
     {
         "aggregates", "unit", "keys", "domain", "domain_rule", "max_groups", "max_groups_rule", "max_rows",
-        "max_rows_rule", "min_units", "spend", "steps", "unchecked", "integer_unit", "groups_from_steps",
+        "max_rows_rule", "across", "min_units", "spend", "steps", "unchecked", "integer_unit", "groups_from_steps",
         "rows_from_steps",
     }
 )  # fmt: skip

@@ -298,7 +298,7 @@ def plan_of(query: Query, terms: Terms) -> Plan:
     if query.keys and query.domain is None and not terms.native_delta:
         raise _no_delta(query)
     _check_spend(query)
-    plan = _unsettled(query, terms) if wanted_estimates(query) else _plan(query, terms, None)
+    plan = _unsettled(query, terms) if wanted_estimates(query, "pure") else _plan(query, terms, None)
     check_price(terms, plan.cost)
     return plan
 

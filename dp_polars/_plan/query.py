@@ -75,6 +75,8 @@ class Query:
     groups_from_steps, rows_from_steps
         Whether steps within a unit leave no more groups or rows than the cap allows, so that it cuts nothing off. It is
         enforced all the same.
+    across
+        Whether `max_rows` caps the rows of a unit in all groups together. Then no cap on groups applies.
     min_units
         If keys are discovered, groups with fewer units are suppressed.
     interval
@@ -112,6 +114,7 @@ class Query:
     unchecked: bool = False
     integer_unit: bool = True
     rollup: bool = False
+    across: bool = False
     unfolded: bool = True
     groups_from_steps: bool = False
     rows_from_steps: bool = False

@@ -5,6 +5,12 @@ each. If a unit is added or removed, `max_groups` sums move by at most c each. I
 its groups and the new one enters as many others. A sum that both of them touch moves by at most
 w = rows * (max(high, 0) - min(low, 0)), because a filter or a null may leave out either. With a public domain of K
 keys, both touch at least 2 * max_groups - K of the same groups. A group of t units moves the answers t times as far.
+
+If one cap is on the rows in all groups together, what a unit adds to all groups has sizes that sum to at most c. So
+the answers move by at most c in the L1 norm, and no further in the L2 norm. If the unit is replaced, the change is a
+convex combination of changes in which all rows of the old unit lie in one group and all rows of the new one in one
+group, with values at the bounds or left out. If these are two groups, the answers move by c in each, and otherwise by
+at most w in one. Norms are convex, so no other change is larger.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dp_polars._plan.contribution import ContributionBounds
+from dp_polars._plan.contribution import ContributionBounds, RowCap
 from dp_polars._session.terms import Terms
 
 
@@ -25,10 +31,12 @@ class Sensitivity:
     each: int
 
 
-def sensitivity_of(bounds: ContributionBounds, terms: Terms, max_rows: int, low: int, high: int) -> Sensitivity:
+def sensitivity_of(bounds: ContributionBounds, terms: Terms, cap: RowCap, low: int, high: int) -> Sensitivity:
     """Return the sensitivity of sums to which each row adds between `low` and `high` steps (0 to 1 for counts)."""
-    groups, times = bounds.max_groups, terms.group_size
+    groups, times, max_rows = bounds.max_groups, terms.group_size, cap.max_rows
     alone = max_rows * max(abs(low), abs(high))
+    if cap.across:
+        return _sensitivity_across(terms, alone, max_rows * (max(high, 0) - min(low, 0)))
     if terms.adjacency == "add_remove":
         return Sensitivity(l1=times * groups * alone, l2_squared=times**2 * groups * alone**2, each=times * alone)
     both = max_rows * (max(high, 0) - min(low, 0))
@@ -38,13 +46,29 @@ def sensitivity_of(bounds: ContributionBounds, terms: Terms, max_rows: int, low:
     return Sensitivity(l1=times * l1, l2_squared=times**2 * l2_squared, each=times * max(alone, both))
 
 
-def sensitivity_of_bins(bounds: ContributionBounds, terms: Terms, max_rows: int) -> Sensitivity:
+def _sensitivity_across(terms: Terms, alone: int, both: int) -> Sensitivity:
+    """Return the sensitivity if a unit adds at most `alone` to all groups together.
+
+    `both` is how far a group moves at most if all rows of a unit in it are replaced.
+    """
+    times = terms.group_size
+    if terms.adjacency == "add_remove":
+        return Sensitivity(l1=times * alone, l2_squared=times**2 * alone**2, each=times * alone)
+    l2_squared = max(2 * alone**2, both**2)
+    return Sensitivity(l1=times * 2 * alone, l2_squared=times**2 * l2_squared, each=times * max(alone, both))
+
+
+def sensitivity_of_bins(
+    bounds: ContributionBounds, terms: Terms, max_rows: int, *, across: bool = False
+) -> Sensitivity:
     """Return the sensitivity of counts by group and bin, where a unit has at most `max_rows` rows in a group.
 
     These rows may lie in one bin or in several. If a unit is added or removed, each of its `max_groups` groups moves by
     at most `max_rows` in the L1 norm, and also in the L2 norm if all rows lie in one bin. If it is replaced, as many
-    rows leave as enter, in other groups or bins.
+    rows leave as enter, in other groups or bins. With `across`, a unit has at most `max_rows` rows in all groups.
     """
+    if across:
+        return _sensitivity_across(terms, max_rows, max_rows)
     times, changes = terms.group_size, 1 if terms.adjacency == "add_remove" else 2
     return Sensitivity(
         l1=times * changes * bounds.max_groups * max_rows,

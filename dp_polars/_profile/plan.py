@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 import polars as pl
 
 from dp_polars._plan.base import Facts, FramePlan, StoredPlan
-from dp_polars._plan.contribution import ContributionBounds
+from dp_polars._plan.contribution import ONCE, ContributionBounds
 from dp_polars._plan.query import Key, Spend
 from dp_polars._plan.sensitivity import Sensitivity, sensitivity_of, sensitivity_of_bins
 from dp_polars._plan.spend import Noise, Wanted, allot
@@ -307,5 +307,5 @@ def _size(what: What, column: int | None, columns: Sequence[ProfiledColumn]) -> 
 def _sensitivity(what: What, terms: Terms) -> Sensitivity:
     """Return how far a change of one unit moves a part. The docstring of this module says why."""
     if what in ("units", "distinct values"):
-        return sensitivity_of(_ALONE, terms, 1, 0, 1)
+        return sensitivity_of(_ALONE, terms, ONCE, 0, 1)
     return sensitivity_of_bins(_ALONE, terms, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,12 @@ from dp_polars._plan.plan import Plan
 from dp_polars._sampling import BitSource, discrete_laplace
 from dp_polars.mechanisms.selection import choose_exponential
 
+_PROFILES: dict[What, Literal["groups", "rows", "all rows"]] = {
+    "max_groups": "groups",
+    "max_rows_per_group": "rows",
+    "max_rows": "all rows",
+}
+
 
 def requests_for(plan: Plan) -> list[BoundedRequest]:
     """Return what the engine has to look up: how many groups and rows each unit has, and one of its values."""
@@ -25,7 +32,7 @@ def requests_for(plan: Plan) -> list[BoundedRequest]:
     profiles = tuple(
         Profile(
             name=estimate.what,
-            of="groups" if estimate.what == "max_groups" else "rows",
+            of=_PROFILES[estimate.what],
             most=int(estimate.candidates[-1]) + 1,
         )
         for estimate in plan.estimates

@@ -364,17 +364,18 @@ def _split_form(frame: pl.DataFrame, measurements: dict[str, Measurement]) -> Co
     """Return centred sums and a count, each with its own noise. A product is measured from the middle of its range."""
     roles = list(measurements)
     unit_vectors = {role: np.eye(len(roles))[place] for place, role in enumerate(roles)}
+    rows = unit_vectors["rows"] * float(measurements["rows"].grid.step)
     sums = {}
     for role, measurement in measurements.items():
         if role != "rows":
             middle = float(measurement.grid.offset) if len(role) > 1 else 0.0
-            sums[role] = unit_vectors[role] * float(measurement.grid.step) + unit_vectors["rows"] * middle
+            sums[role] = unit_vectors[role] * float(measurement.grid.step) + rows * middle
     return Combination(
         numbers=np.concatenate([_table(frame, measurement) for measurement in measurements.values()], axis=1).astype(
             np.float64
         ),
         laws=tuple(_law(measurement) for measurement in measurements.values()),
-        rows=unit_vectors["rows"],
+        rows=rows,
         sums=sums,
         centre=float(measurements["x"].grid.offset),
     )

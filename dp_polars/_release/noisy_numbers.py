@@ -79,7 +79,7 @@ class NoisyNumbers:
         if "basis" in self.compiled.statistics:
             total: Floats = np.sum(self._basis(), axis=0)
             return total
-        return self._floats("rows")
+        return self._floats("rows") * float(self._measurement("rows").grid.step)
 
     def average(self, product: str) -> pl.Series:
         """Return the noisy mean of a product of values, each measured from its centre, in stored units."""

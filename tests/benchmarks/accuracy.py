@@ -125,6 +125,8 @@ class Limits:
     max_groups: int
     max_rows: int
     bounds: tuple[float, float]
+    across: bool = False
+    """Whether the cap on rows is on those in all groups together, in place of both caps."""
 
 
 def by_hand(question: Question, frame: pl.DataFrame) -> Limits:
@@ -149,9 +151,10 @@ def exact(question: Question, frame: pl.DataFrame, limits: Limits | None) -> Ans
     kept = rows.with_columns(weight=pl.lit(1.0))
     if limits is not None:
         low, high = limits.bounds
+        where = [] if limits.across else keys
         kept = rows.with_columns(
             pl.col("value") if question.column is None else pl.col("value").clip(low, high),
-            weight=(limits.max_rows / pl.len().over(unit, *keys)).clip(upper_bound=1)
+            weight=(limits.max_rows / pl.len().over(unit, *where)).clip(upper_bound=1)
             * (limits.max_groups / (pl.struct(keys or [unit]).n_unique().over(unit))).clip(upper_bound=1),
         )
     total, weight = (pl.col("value") * pl.col("weight")).sum(), pl.col("weight").sum()
@@ -215,7 +218,10 @@ def found_limits(plan: Any) -> Limits:
     values = [value for one in plan.query.aggregates for value in one.values if value.bounds is not None]
     bounds = (float(values[0].lower), float(values[0].upper)) if values else (0.0, 1.0)
     return Limits(
-        max_groups=plan.bounds.max_groups, max_rows=max(one.cap.max_rows for one in plan.compiled), bounds=bounds
+        max_groups=plan.bounds.max_groups,
+        max_rows=max(one.cap.max_rows for one in plan.compiled),
+        bounds=bounds,
+        across=plan.query.across,
     )
 
 

@@ -90,8 +90,8 @@ def replacing_priced_as_adding(patch: Patch) -> None:
             if hasattr(module, name):
                 honest = getattr(module, name)
                 patch.setattr(
-                    module, name, lambda bounds, terms, *given, honest=honest: honest(
-                        bounds, replace(terms, adjacency="add_remove"), *given)
+                    module, name, lambda bounds, terms, *given, honest=honest, **more: honest(
+                        bounds, replace(terms, adjacency="add_remove"), *given, **more)
                 )  # fmt: skip
 
 
@@ -101,8 +101,8 @@ def group_size_forgotten(patch: Patch) -> None:
             if hasattr(module, name):
                 honest = getattr(module, name)
                 patch.setattr(
-                    module, name, lambda bounds, terms, *given, honest=honest: honest(
-                        bounds, replace(terms, group_size=1), *given)
+                    module, name, lambda bounds, terms, *given, honest=honest, **more: honest(
+                        bounds, replace(terms, group_size=1), *given, **more)
                 )  # fmt: skip
 
 

@@ -57,17 +57,23 @@ def frame_of(rows, integers):
     return pl.DataFrame([row if len(row) == 4 else (*row, 0) for row in rows], schema=schema, orient="row")
 
 
+ACROSS = ["count", "sum", "mean", "var", "cov", "corr"]
+"""The aggregates of sums over rows, which one cap on the rows in all groups is enough for."""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("across", [False, True])
 @settings(max_examples=200, derandomize=True, deadline=None)
-@given(st.data())
-def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
+@given(data=st.data())
+def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(across, data):
     draw = data.draw
     integers = draw(st.booleans())
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+    kinds = draw(st.lists(st.sampled_from(ACROSS if across else KINDS), min_size=1, max_size=4))
     lower, upper = sorted(draw(st.lists(st.sampled_from([-9, -2, 0, 1, 5, 12]), min_size=2, max_size=2, unique=True)))
-    public = draw(st.sampled_from([None, ["a"], ["a", "b", "c"], ["a", "b", "c", "d", None]]))
+    publics = [["a"], ["a", "b", "c"], ["a", "b", "c", "d", None]]
+    public = draw(st.sampled_from(publics if across else [None, *publics]))
     domain = None if public is None else pl.DataFrame({"k": public}, schema={"k": pl.String})
-    grouped = draw(st.booleans())
+    grouped = across or draw(st.booleans())
     size = draw(st.integers(1, 2))
     adjacency = draw(st.sampled_from(["add_remove", "replace"]))
     terms = terms_of(1, 1e-6, adjacency=adjacency, group_size=size)
@@ -76,7 +82,7 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
             aggregate(
                 kind,
                 (lower, upper),
-                draw(st.sampled_from(["row", "unit"])) if kind == "sum" else "row",
+                draw(st.sampled_from(["row", "unit"])) if kind == "sum" and not across else "row",
                 integers,
                 name=f"answer{place}",
             )
@@ -86,6 +92,8 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(data):
         domain=domain if grouped else None,
         max_groups=draw(st.sampled_from([1, 2, 4])),
         max_rows=draw(st.sampled_from([1, 2, 5])),
+        across=across,
+        spend=Spend(epsilon=Fraction(1, 2), mechanism=draw(st.sampled_from([None, "gaussian"])) if across else None),
     )
     plan = plan_of(asked, terms)
     common = [row for unit in (1, 2) for row in rows_of_unit(draw, unit, integers)]

@@ -1,5 +1,6 @@
 """Estimated caps and bounds are near the best, within their public range, and at a price that is fixed in advance."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import dp_polars as dp
 from dp_polars._aggregates import REGISTRY
+from dp_polars._engines.bounding.sums import scaled_across
 from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._plan.auto import Found, scores_of, wanted_beyond
 from dp_polars._plan.auto_bounds import bound_scores, pair_of
@@ -296,7 +298,8 @@ def test_an_estimated_cap_on_groups_costs_little_noise_if_units_are_in_one_group
 
 def test_a_cap_that_is_larger_than_necessary_is_rarely_chosen():
     """With 20,000 units in one group each, compute the chance of a cap above 1 from the law of the choice."""
-    plan = plan_of(auto("count", domain=pl.DataFrame({"k": range(16)}), spend=Spend(epsilon=Fraction(1))), terms_of(1))
+    asked = auto("count", domain=pl.DataFrame({"k": range(16)}), spend=Spend(epsilon=Fraction(1)))
+    plan = plan_of(replace(asked, max_rows=1), terms_of(1))
     (estimate,) = [one for one in plan.estimates if one.what == "max_groups"]
     wanted = wanted_beyond(estimate, plan.query, plan.main, {})
     scores = np.array(scores_of(estimate, [0] * len(estimate.candidates), wanted, 20_000, 20_000))
@@ -345,19 +348,23 @@ def test_a_cap_for_a_mean_from_too_few_units_is_unreliable():
     frame = regulars(600, 0.15)
     session = dp.Session(epsilon=10, delta=1e-6, unit="who", max_groups="auto", max_rows_per_group="auto")
     asked = dp.private(frame, session)
+    question = {"bounds": (0, 50), "keys": list(range(30)), "epsilon": 0.2, "confidence": 0.95}
     with pytest.warns(dp.DPWarning, match="max_rows_per_group may be far from the data"):
-        answer = asked.mean("x", "k", bounds=(0, 50), keys=list(range(20)), epsilon=0.2, confidence=0.95)
-    assert answer["x_low"].null_count() == 20
+        answer = asked.mean("x", "k", mechanism="gaussian", **question)
+    assert answer["x_low"].null_count() == 30
     needed = {one.estimate.what: one.estimate.needed_units for one in session.plan().estimated}
     assert needed["max_groups"] == 0
     assert needed["max_rows_per_group"] > 1_000
+    with pytest.warns(dp.DPWarning, match="cap on rows in all groups may be far .* Give max_groups="):
+        answer = asked.mean("x", "k", mechanism="laplace", **question)
+    assert answer["x_low"].null_count() == 30
 
 
 def test_estimated_caps_whose_noise_64_bits_do_not_hold_are_lowered():
     """Before, such caps were an error after the charge, and closed the session."""
     one = aggregate("var", (Fraction(-1), Fraction(1)), integers=False)
     spend = Spend(epsilon=Fraction(1, 100))
-    asked = query(aggregates=(one,), domain=DOMAIN, max_groups="auto", max_rows="auto", spend=spend)
+    asked = query(aggregates=(one,), domain=DOMAIN, max_groups="auto", max_rows="auto", spend=spend, rollup=True)
     plan = plan_of(asked, terms_of(1))
     groups, rows = plan.estimates
     largest = [Found(estimate=one, chosen=(one.candidates[-1],), units=100) for one in (groups, rows)]
@@ -368,6 +375,67 @@ def test_estimated_caps_whose_noise_64_bits_do_not_hold_are_lowered():
     assert after.cost == plan.cost
     fitting = [Found(estimate=one, chosen=(one.candidates[0],), units=100) for one in (groups, rows)]
     assert list(settled(plan, fitting).estimated) == fitting  # caps that fit are left alone
+
+
+# ---------------------------------------------------------------- one cap on the rows in all groups
+
+
+def customers(units=2_000):
+    """Return orders: each customer has 20 in one of 12 cities and one in each of 4 others."""
+    who = np.repeat(np.arange(units), 24)
+    place = np.tile(np.concatenate([np.zeros(20, int), np.arange(1, 5)]), units)
+    return pl.DataFrame({"who": who, "city": (who + place) % 12, "x": np.tile(np.arange(24) % 7, units)})
+
+
+@pytest.mark.parametrize("door", ["frame", "sql"])
+def test_two_automatic_caps_become_one_on_the_rows_in_all_groups(door):
+    """A cap of 5 groups and 20 rows in each has four times the noise of the 24 rows that a unit has in all groups."""
+    session = dp.Session(epsilon=10, delta=1e-6, unit="who", max_groups="auto", max_rows_per_group="auto")
+    if door == "frame":
+        counts = customers().dp.count("city", keys=list(range(12)), epsilon=5, session=session)["count"]
+    else:
+        con = dp.connect(None, session).register("orders", customers())
+        text = "SELECT city, dp_count() AS n FROM orders GROUP BY city ORDER BY city"
+        counts = con.sql(text, keys=list(range(12)), epsilon=5).pl()["n"]
+    plan = session.plan()
+    (found,), (measurement,) = plan.estimated, plan.measurements
+    cap = int(found.chosen[0])
+    assert found.estimate.what == "max_rows"
+    # A wrong choice or noise this large has a chance below 1e-9. The law of the choice: exp(-evidence units).
+    assert 20 <= cap <= 50
+    assert measurement.sensitivity.l1 == cap * 2**-measurement.grid.exponent
+    assert (counts - 4_000 * min(1, cap / 24)).abs().max() < 30 * cap / 5
+    assert counts.dtype == pl.Int64
+    assert "rows per unit in all groups" in str(plan)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"domain": None}, {"rollup": True}, {"max_groups": 3}, {"max_rows": 3}, {"kind": "count_units"}]
+)
+def test_one_cap_is_not_enough_for_discovered_keys_totals_or_counts_of_units(changed):
+    kind = changed.pop("kind", "count")
+    asked = replace(auto(kind, domain=DOMAIN, spend=Spend(epsilon=Fraction(1))), **changed)
+    estimates = plan_of(asked, terms_of(1, 1e-6)).estimates
+    assert estimates
+    assert "max_rows" not in {one.what for one in estimates}
+
+
+def test_what_a_unit_adds_to_all_groups_together_never_exceeds_the_cap_however_it_is_rounded():
+    """Rounded to the nearest step, 3 groups with two thirds of a row each would add up to more than 2 rows."""
+    generator = np.random.default_rng(0)
+    for inner in (0, 3, 14):
+        for _ in range(200):
+            rows = generator.integers(1, 9, generator.integers(1, 12))
+            most, shift = int(generator.integers(1, 20)), int(generator.integers(-3, 4))
+            total = np.array([generator.integers(-5, 6, n).sum() for n in rows])
+            everywhere = np.full(len(rows), rows.sum())
+            added = scaled_across(total, rows, everywhere, most, shift, inner, 3)
+            exact = [Fraction(int(s + shift * n)) * min(1, Fraction(most, int(rows.sum()))) * 2**inner
+                     for s, n in zip(total, rows, strict=True)]  # fmt: skip
+            assert added.tolist() == [math.trunc(one) for one in exact]
+            assert np.abs(added).sum() <= most * (5 + abs(shift)) << inner
+            slow = scaled_across(total, rows, everywhere, most, shift, inner, 62)  # as if values were that wide
+            assert slow.tolist() == added.tolist()
 
 
 # ---------------------------------------------------------------- no collapse

@@ -181,7 +181,7 @@ def _least(run: Numbers, tags: NDArray[np.uint64], most: int) -> Numbers:
 
 
 class Profiles:
-    """How many units have each number of groups, or each number of rows in the first of their groups."""
+    """How many units have each number of groups, or of rows in the first of their groups, or in all of them."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -191,8 +191,12 @@ class Profiles:
     def collect(self, block: Block) -> None:
         """Count the units of a block."""
         firsts = starts_of(block.unit)
-        groups = self._profile.of == "groups"
-        numbers = np.diff(firsts, append=len(block.unit)) if groups else block.rows[firsts]
+        if self._profile.of == "groups":
+            numbers = np.diff(firsts, append=len(block.unit))
+        elif self._profile.of == "rows":
+            numbers = block.rows[firsts]
+        else:
+            numbers = np.add.reduceat(block.rows, firsts) if len(firsts) else block.rows
         counts = np.bincount(np.minimum(numbers, self._profile.most), minlength=len(self._counts))
         with self._lock:
             self._counts += counts

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, kept_runs
+from dp_polars._engines.bounding.blocks import Block, GroupCap, Numbers, kept_runs, lengths_of, starts_of
 from dp_polars._engines.request import GroupSum, Lane, ValueColumn
 
 _MOST_ROWS = 1 << 62  # no unit has so many rows; a larger cap means the same and would overflow
@@ -171,6 +171,9 @@ def _term(one: GroupSum, block: Block, values: BlockValues) -> Numbers:
     """Return the contribution of each run to a sum."""
     rows = block.rows if one.everyone else values.rows
     most = None if one.max_rows is None else min(one.max_rows, _MOST_ROWS)
+    if one.across and most is not None:
+        total, bits = (rows, 1) if one.of == "rows" else values.totals(one)
+        return scaled_across(total, rows, _rows_of_unit(block, rows), most, one.shift, one.inner, bits)
     if one.of == "rows":
         return rows if most is None else np.minimum(rows, most)
     if one.of == "units":
@@ -219,6 +222,43 @@ def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) 
         pairs = [divmod(s * (max_rows << inner), k) for s, k in zip(own.tolist(), n.tolist(), strict=True)]
         whole, rest = (np.array(numbers, np.int64) for numbers in zip(*pairs, strict=True))
     found[over] = whole + (2 * rest + (whole & 1) > n)
+    return found
+
+
+def _rows_of_unit(block: Block, rows: Numbers) -> Numbers:
+    """Return for each run how many rows its unit has in all runs together."""
+    if not len(rows):
+        return rows
+    starts = starts_of(block.unit)
+    return np.add.reduceat(rows, starts).repeat(lengths_of(starts, len(rows)))
+
+
+def scaled_across(
+    total: Numbers, rows: Numbers, all_rows: Numbers, max_rows: int, shift: int, inner: int, bits: int
+) -> Numbers:
+    """Return (total + shift * rows) * min(1, max_rows / all_rows) in steps of 2**-inner, rounded towards 0.
+
+    What one unit can change: let a unit have n rows in all groups, of which n_g lie in group g, with numbers in [A, Z]
+    and c = max(|A|, |Z|). Its sum in group g is at most n_g c in size. So before rounding, what it adds to all groups
+    has sizes that sum to at most max_rows c 2**inner if n is above max_rows, and to n c 2**inner otherwise. Rounding
+    towards 0 makes no size larger. Rounding to the nearest could, once in each group, so a unit with many groups could
+    add up to more.
+    """
+    over = np.flatnonzero(all_rows > max_rows)
+    found = total << inner
+    if shift:
+        found += (shift << inner) * np.minimum(rows, max_rows)  # a unit within the cap has no more rows than that
+    if not len(over):
+        return found
+    own, n_g, n = total[over], rows[over], all_rows[over]
+    longest, wide = int(n.max()).bit_length(), max(bits, abs(shift).bit_length()) + 1
+    if wide + longest + max_rows.bit_length() + inner <= 62:
+        moved = own + shift * n_g
+        found[over] = np.sign(moved) * (np.abs(moved) * (max_rows << inner) // n)
+        return found
+    exact = zip(own.tolist(), n_g.tolist(), n.tolist(), strict=True)
+    moved_exactly = [((s + shift * k) * (max_rows << inner), m) for s, k, m in exact]
+    found[over] = [top // m if top >= 0 else -(-top // m) for top, m in moved_exactly]
     return found
 
 

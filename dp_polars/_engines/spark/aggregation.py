@@ -140,6 +140,7 @@ class _Builder:
         self._needed = needed.pop() if alike else frozenset()
         """What must be there for all lanes alike. Other rows are dropped first, so no lane has to look at them."""
         self._ctes: list[tuple[str, str]] = list(rows.named.tables.items())
+        self._unit_columns: dict[str, str] = {}
         self._public = dict(rows.public)
 
     def build(self) -> Statement:
@@ -281,6 +282,9 @@ class _Builder:
             ranks = ", ".join(f"{text} AS {name}" for name, text in self._rank_columns.items())
             self._ctes.append(("ranked", f"SELECT *, {ranks} FROM ordered"))  # noqa: S608
             source = "ranked"
+        if self._unit_columns:
+            windows = ", ".join(f"{text} AS {name}" for text, name in self._unit_columns.items())
+            source = f"(SELECT *, {windows} FROM {source})"  # noqa: S608
         if kept and all(kept):
             source = f"(SELECT * FROM {source} WHERE {' OR '.join(dict.fromkeys(f'({one})' for one in kept if one))})"  # noqa: S608
         for stage in stages:
@@ -324,6 +328,9 @@ class _Builder:
     ) -> SumParts:
         """Return how a sum is put together. Its columns are added to the runs, to the stages and to the answer."""
         cap = None if one.max_rows is None or one.max_rows >= _MOST_ROWS else one.max_rows
+        if one.of == "rows" and one.across and cap is not None:
+            name = stages[3].setdefault(self._scaled_across(one, rows, rows, cap, stages), f"z{len(stages[3])}")
+            return SumParts(one.name, ((column(name), 1),), None)
         if one.of == "rows":
             return SumParts(one.name, ((column(_at_most(rows, cap)), 1),), None)
         if one.of == "units":
@@ -345,10 +352,11 @@ class _Builder:
         if one.clip is not None:
             term, bound = _clipped(limbs, *one.clip), max(map(abs, one.clip))
         else:
-            term, bound = (
-                self._scaled(one, limbs, rows, cap or 0, stages),
-                (largest + abs(one.shift)) * (cap or 0) << one.inner,
-            )
+            bound = (largest + abs(one.shift)) * (cap or 0) << one.inner
+            if one.across:
+                term = self._scaled_across(one, self._shifted(one, limbs, rows), rows, cap or 0, stages)
+            else:
+                term = self._scaled(one, limbs, rows, cap or 0, stages)
         name = stages[3].setdefault(term, f"z{len(stages[3])}")
         parts = [(column(limb), 1 << shift) for limb, shift in _limbs(name, bound.bit_length())]
         return SumParts(one.name, tuple(parts), shortened)
@@ -374,6 +382,26 @@ class _Builder:
         if not one.shift:
             return scaled
         return f"{scaled} + {literal(one.shift << one.inner, BIGINT)} * {_at_most(rows, cap)}"
+
+    @staticmethod
+    def _shifted(one: GroupSum, limbs: Sequence[tuple[str, int]], rows: str) -> str:
+        """Return the sum of a run with its shift, as a wide number."""
+        shifted = f" + {literal(one.shift, WIDE)} * CAST({rows} AS {WIDE})" if one.shift else ""
+        return _wide_total(limbs) + shifted
+
+    def _scaled_across(self, one: GroupSum, total: str, rows: str, cap: int, stages: Sequence[dict[str, str]]) -> str:
+        """Return total * min(1, cap / rows of the unit in all groups) in steps of 2**-inner, rounded towards 0.
+
+        `bounding.sums.scaled_across` says why this bounds what a unit adds. SQL divides towards 0.
+        """
+        text = f"{call('sum', rows)} OVER (PARTITION BY {', '.join(self._units)})"
+        everywhere = self._unit_columns.setdefault(text, f"t{len(self._unit_columns)}")
+        wide = stages[0].setdefault(f"CAST({total} AS {WIDE})", f"w{len(stages[0])}")
+        factor = literal(cap << one.inner, WIDE)
+        top = stages[1].setdefault(f"CASE WHEN {everywhere} > {cap}L THEN {wide} * {factor} END", f"y{len(stages[1])}")
+        within = f"CAST({wide} * {literal(1 << one.inner, WIDE)} AS BIGINT)"
+        # Each branch is computed only where its numbers fit: a total beyond the cap may have too many bits.
+        return f"CASE WHEN {everywhere} > {cap}L THEN {top} div {everywhere} ELSE {within} END"
 
     def _rows_as_units(self) -> tuple[list[_Branch], list[SumParts], list[str]]:
         """Return the sums if every row is a unit of its own: no cap can bind, so groups are summed at once."""
@@ -444,7 +472,7 @@ class _Builder:
         return _Branch(f"({source})", [value, count], rest=f" GROUP BY {', '.join([*keys, number])}")
 
     def _profile(self, place: int, lane: Lane, profile: Profile) -> _Branch:
-        """Return how many units have each number of groups, or of rows in the first of their groups."""
+        """Return how many units have each number of groups, or of rows in the first of their groups or in all."""
         rows = _count(self._member(place))
         grouped = ", ".join([*self._units, *self._keys])
         runs = f"SELECT {grouped}, {rows} AS c FROM base GROUP BY {grouped}"  # noqa: S608
@@ -452,6 +480,8 @@ class _Builder:
         units = ", ".join(self._units)
         if profile.of == "groups":
             numbers = f"SELECT {call('count', '*')} AS c FROM ({runs}) GROUP BY {units}"  # noqa: S608
+        elif profile.of == "all rows":
+            numbers = f"SELECT {call('sum', 'c')} AS c FROM ({runs}) GROUP BY {units}"  # noqa: S608
         else:
             leading = self._keys[: self._request.leading]
             order = f"SELECT *, {self._order([*self._units, *leading])} AS o FROM ({runs})"  # noqa: S608

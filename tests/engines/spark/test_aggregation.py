@@ -272,6 +272,25 @@ def test_large_floats_are_rounded_to_the_nearest_even_integer(spark, most):
             assert x == (0 if missing else max(-most, min(most, value if abs(value) > most else round(value))))
 
 
+@pytest.mark.parametrize(("max_rows", "value"), [(1, "floats"), (3, "integers"), (7, "coarse integers")])
+def test_a_cap_on_the_rows_in_all_groups_scales_units_as_the_polars_engine_does(spark, max_rows, value):
+    frame, request = frame_of(value=value), request_of(value, max_rows=max_rows)
+    capped = {"max_rows": max_rows, "across": True, "fine": 9, "inner": 9}
+    low = request.lanes[0].columns[0].low
+    sums = (
+        GroupSum(name="rows", of="rows", **capped),
+        GroupSum(name="x", of="x", **capped),
+        GroupSum(name="moved", of="x", shift=-low, **capped),
+        *(GroupSum(name=f"b{i}", of="basis", place=i, degree=1, **capped) for i in range(2)),
+    )
+    lane = replace(request.lanes[0], sums=sums, everyone=False)
+    profiles = Lane(profiles=(Profile(name="all", of="all rows", most=4),))
+    request = replace(request, lanes=(lane, profiles))
+    assert_same(on_spark(spark, frame, request), run_bounded(frame.lazy(), request))
+    grouped = frame.drop_nulls("unit0")["unit0"].value_counts()["count"]
+    assert grouped.max() > 7  # some units are scaled down
+
+
 def test_profiles_and_products(spark):
     frame = frame_of(value="integers").with_columns(value1=gathered([1, 2, None], seed=9))
     x, y = ValueColumn(place=0, low=-8, high=8), ValueColumn(place=1, low=0, high=3)
