@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from dp_polars._display.text import escaped
-from dp_polars.errors import BudgetExceeded, Code, DPError, LedgerError, LedgerMismatch
+from dp_polars.errors import BudgetExceeded, Code, DPError, LedgerError, LedgerMismatch, PolicyError
 
 REFUSED, OVER_BUDGET, UNREADABLE = 1, 3, 4
 
@@ -113,4 +113,6 @@ def message_of(error: DPError) -> str:
     if isinstance(error, OptionsMissing):
         return "\n  ".join([str(error), *map(escaped, error.lines())])
     hint = HINTS.get(error.code)
+    if isinstance(error, PolicyError):
+        return "\n".join(map(escaped, str(error).split("\n")))
     return escaped(str(error)) + ("" if hint is None else f"\n  here: {hint}")

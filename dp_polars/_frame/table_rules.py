@@ -136,8 +136,14 @@ def _input_of(source: UnitRows, name: str) -> tuple[PrivateRows, str] | None:
 
 
 def capping_rules(rules: Rules, rows: PrivateRows) -> TableRules | None:
-    """Return the rules whose caps fit these rows: those of the only table they are taken from, row by row."""
+    """Return the rules whose caps fit these rows: those of the only table they are taken from, row by row.
+
+    A semi or anti join keeps some of these rows and no others.
+    """
     source = rows.source
-    while isinstance(source, UnitRows) and isinstance(source.step, LabelRows | KeepFirst | AddWindows):
+    while isinstance(source, UnitRows) and (
+        isinstance(source.step, LabelRows | KeepFirst | AddWindows)
+        or (isinstance(source.step, JoinRows) and source.step.how in ("semi", "anti"))
+    ):
         source = source.inputs[0].source
     return None if isinstance(source, UnitRows) else rules_of(rules, source)

@@ -9,6 +9,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -36,6 +37,7 @@ _COLUMN = ("bounds", "keys", "ask")
 _TOP = ("unit", "folders", "questions", "budget", "analysts", "tables")
 _LARGEST = 1_000_000  # characters of a policy
 _MOST_KEYS = 100_000
+_MOST_LINES = 2_000  # of a text that is no TOML, in which the line is looked for
 _DIGITS_BEFORE, _DIGITS_AFTER = 18, 100
 
 
@@ -125,8 +127,7 @@ def read_document(text: str, name: str) -> Document:
         plain = tomllib.loads(text, parse_float=Decimal)
         lines = key_lines(text)
     except tomllib.TOMLDecodeError as error:
-        told = re.search(r"at line (\d+)", str(error))  # the message names the line, except for the end of the text
-        line = int(told[1]) if told else text.count("\n") + 1
+        line = _broken_line(text)
         problem = PolicyProblem(line, f"This is not TOML, or a key occurs twice: {error}.")
         raise PolicyError(name, [problem]) from None
     except (ValueError, RecursionError, ArithmeticError):
@@ -138,6 +139,22 @@ def read_document(text: str, name: str) -> Document:
     if reader.problems or document is None:
         raise PolicyError(name, reader.problems)
     return document
+
+
+def _broken_line(text: str) -> int:
+    """Return the line on which the first value or header begins that is not TOML; 0 if the text is too long to tell.
+
+    It is the line after the longest beginning of the text that is TOML by itself.
+    """
+    lines = text.splitlines(keepends=True)
+    if len(lines) > _MOST_LINES:
+        return 0
+    good = 0
+    for size in range(1, len(lines)):
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads("".join(lines[:size]), parse_float=Decimal)
+            good = size
+    return good + 1
 
 
 class _PolicyReader:

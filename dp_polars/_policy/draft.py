@@ -95,7 +95,7 @@ def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend 
             listed = ", ".join(f'{_key(column)} = "VARCHAR"' for column in types)
             lines.append(f"types = {{ {listed} }}  # which columns are numbers (BIGINT, DOUBLE) or dates (DATE)?")
         if unit is not None and unit not in types:
-            lines.append(f'# unit = {{ {unit} = "?" }}  # or the path to it: through = "?", on = "?", unique = true')
+            lines += _path_to(unit, name, schemas)
         found = profiles.get(name)
         lines.append("max_groups = 3  # in how many groups may one person count?")
         if found is not None and found.max_rows_per_group is not None:
@@ -104,15 +104,14 @@ def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend 
             lines.append("max_rows_per_group = 10  # with how many rows in each?")
         lines.append("")
         for column, kind in types.items():
-            if column == unit or kind == "other":
+            if column == unit or kind == "other" or _is_id(column):
                 continue
             if found is not None and column in found.bounds:
                 lower, upper = (_toml_number(end) for end in found.bounds[column])
                 said = f"bounds = [{lower}, {upper}]  # from the profile{_doubt(found)}"
                 lines += [f"[tables.{name}.columns.{_key(column)}]", said, ""]
                 continue
-            rule = "bounds = [0, 100]  # which values count?" if kind == "number" else 'keys = ["?"]  # public values?'
-            lines += [f"# [tables.{name}.columns.{_key(column)}]", f"# {rule}  Or: ask = false", ""]
+            lines += [f"# [tables.{name}.columns.{_key(column)}]", f"# {_RULES[kind]}  Or: ask = false", ""]
     return "\n".join(lines)
 
 
@@ -167,9 +166,32 @@ def _types(name: str, path: str) -> dict[str, str]:
     return {column: _kind(dtype) for column, dtype in schema.items()}
 
 
+_RULES = {
+    "number": "bounds = [0, 100]  # which values count?",
+    "date": "bounds = [2026-01-01, 2026-12-31]  # which days count?",
+    "text": 'keys = ["?"]  # public values?',
+}
+
+
+def _path_to(unit: str, name: str, schemas: Mapping[str, tuple[str, dict[str, str]]]) -> list[str]:
+    """Return lines on how a table without the unit gets it: a column with another name, or the path through a table."""
+    for other, (_, types) in schemas.items():
+        shared = [column for column in schemas[name][1] if column in types and _is_id(column)]
+        if unit in types and len(shared) == 1:
+            return [
+                f'# unit = {{ {_key(unit)} = "?" }}  # does a column tell who it is? Otherwise it is the path below',
+                f'through = "{other}"  # does each row belong to the {_key(unit)} of its row in {other}?',
+                f"on = {json.dumps(shared[0])}",
+                f"# unique = true  # is it your word that no two rows of {other} have the same {_key(shared[0])}?",
+            ]
+    return [f'# unit = {{ {_key(unit)} = "?" }}  # or the path to it: through = "?", on = "?", unique = true']
+
+
 def _kind(dtype: pl.DataType) -> str:
     if dtype.is_numeric():
         return "number"
+    if dtype == pl.Date:
+        return "date"
     return "text" if dtype in (pl.String, pl.Categorical) else "other"
 
 

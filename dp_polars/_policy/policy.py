@@ -31,6 +31,7 @@ from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
 from dp_polars._sql.connection import GuardedConnection
 from dp_polars._sql.files import TEXT, OpenedFile, ending_of, files_at, inferred_types, open_file
 from dp_polars._sql.relations import Context, PrivateRelation, table_relation
+from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session
 from dp_polars._sql.syntax_tree import Parser, fold
 from dp_polars.errors import DPError, InvalidDataError, InvalidParameterError, PolicyError, PolicyProblem
 
@@ -72,8 +73,11 @@ class Policy:
     ['status', 'n']
     """
 
-    def __init__(self, document: Document, folder: str, name: str) -> None:
+    def __init__(self, document: Document, folder: str, name: str, spark: Any = None) -> None:
         self._document, self._folder, self._name = document, folder, name
+        self._spark = SparkDatabase(spark) if is_spark_session(spark) else None
+        self._spark_names: dict[str, str] = {}
+        """The tables of Spark by their full names, and what the policy calls them."""
         self._files: dict[str, OpenedFile] = {}
         self._keys: dict[str, TableKey] = {}
         self._lists: dict[str, dict[str, list[Any]]] = {}
@@ -92,12 +96,19 @@ class Policy:
             raise PolicyError(name, problems)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Policy:
+    def load(cls, path: str | os.PathLike[str], *, spark: Any = None) -> Policy:
         r"""Read a policy from a TOML file, check it and open its tables. No budget is opened and no answer is made.
 
         Every mistake is reported at once, with its line and what to write instead. Sources are relative to the folder
         of the file. Only the names and types of columns, public tables, and CSV and Arrow files are read; these files
         are held in memory.
+
+        Parameters
+        ----------
+        path
+            The TOML file.
+        spark
+            The Spark session in which tables with `source = "spark"` are found, if the policy has any.
 
         Examples
         --------
@@ -119,7 +130,9 @@ class Policy:
         except UnicodeDecodeError:
             raise PolicyError(name, [PolicyProblem(0, "It is not a text in UTF-8.")]) from None
         folder = os.path.dirname(os.path.realpath(path))
-        return cls(read_document(text, name), folder, name)
+        if spark is not None and not is_spark_session(spark):
+            raise InvalidParameterError("spark= must be a Spark session, in which the policy's tables are found.")
+        return cls(read_document(text, name), folder, name, spark)
 
     # ------------------------------------------------------------------ what is public
 
@@ -311,7 +324,10 @@ class Policy:
         for name, table in self._document.tables.items():
             source = found[name]
             try:
-                if source.is_database:
+                if source.is_spark:
+                    self._files[name] = self._spark_table(table)
+                    self._keys[name] = ("frame", fold(name))
+                elif source.is_database:
                     self._keys[name] = self._attached(table, source, numbers)
                 else:
                     self._files[name] = self._opened(table, source, trial)
@@ -319,6 +335,30 @@ class Policy:
             except DPError as error:
                 line = self._document.line("tables", name, "source")
                 problems.append(PolicyProblem(line, f"source {table.source}: {_types_hint(error)}"))
+
+    def _spark_table(self, table: TablePolicy) -> OpenedFile:
+        """Return a table of Spark as it is now. No table of Spark belongs to two tables of the policy."""
+        if self._spark is None:
+            raise InvalidParameterError(
+                "its rows are in Spark. Hand over the session: dp.Policy.load(path, spark=session)."
+            )
+        wanted = str(table.table)
+        name = self._spark.find(tuple(fold(part) for part in wanted.split(".")))
+        if name is None:
+            raise InvalidParameterError(f"Spark has no table {wanted}; it has {', '.join(self._spark.names())}.")
+        other = self._spark_names.setdefault(name, table.name)
+        if other != table.name:
+            raise InvalidParameterError(f"{wanted} is the table {other} already: name each table once.")
+        opened = self._spark.registered[name]
+        if not table.public:
+            return opened
+        if opened.is_view:
+            raise InvalidParameterError(
+                f"{wanted} is a view, which may read private tables that the policy doesn't show. Store its rows in a "
+                "table."
+            )
+        rows = opened.public_rows()
+        return OpenedFile(_rows=rows.lazy(), _origin=rows)
 
     def _opened(self, table: TablePolicy, source: FoundSource, trial: Session) -> OpenedFile:
         types = table.types

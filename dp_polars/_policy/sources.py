@@ -16,6 +16,9 @@ from dp_polars._session.periods import NAME
 from dp_polars._sql.files import DATABASES, files_at
 from dp_polars.errors import DPError, PolicyProblem
 
+SPARK = "spark"
+"""The source of tables that are in Spark."""
+
 FileKey = tuple[int, int, str]
 """Device and inode of a file, and the table in it if it is a database."""
 
@@ -27,6 +30,7 @@ class FoundSource:
     path: str
     files: frozenset[FileKey]
     is_database: bool
+    is_spark: bool = False
 
 
 def find_sources(document: Document, folder: str) -> tuple[dict[str, FoundSource], list[PolicyProblem]]:
@@ -100,6 +104,10 @@ def _inside(path: str, folder: str) -> bool:
 
 def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, FoundSource | None]:
     written = table.source
+    if written == SPARK:
+        if table.table is None:
+            return f'{table.name} is in Spark: say which table. Write table = "main.{table.name}".', None
+        return "", FoundSource("", frozenset(), is_database=False, is_spark=True)  # Spark knows its full name
     if "\0" in written:
         return "source has a null character.", None
     whole = os.path.join(folder, written)

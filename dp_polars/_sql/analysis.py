@@ -162,9 +162,11 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
     analyser = _Analyser(context, intervals)
     relation = analyser.query(node, {}, top=True)
     if isinstance(relation, PrivateRelation):
+        aggregates = "private aggregates: dp_count(*), dp_count_units(), dp_sum(x, 0, 100), dp_avg(x, 0, 100)"
+        if context.catalog.has_policy:
+            aggregates = "aggregates, which are private here: COUNT(*), SUM(x), AVG(x), MEDIAN(x)"
         raise StatementNotAllowed(
-            "This would show private rows. Use private aggregates: dp_count(*), dp_count_units(), "
-            "dp_sum(x, 0, 100), dp_avg(x, 0, 100), dp_median(x, 0, 100) and so on, with GROUP BY for groups."
+            f"This would show private rows. Use {aggregates} and so on, with GROUP BY for groups."
         )
     found = analyser.aggregations
     if context.clock.used:

@@ -22,8 +22,8 @@ def test_check_tells_every_mistake(tmp_path, capsys):
     assert main(["policy", "check", str(path)]) == 1
     told = capsys.readouterr().err
     assert "2 mistakes" in told
-    assert "line 5: " in told
-    assert "line 10: " in told
+    assert "\n  line 5: " in told
+    assert "\n  line 10: " in told
 
 
 def test_a_draft_comes_from_schemas_alone(tmp_path, capsys, monkeypatch):
@@ -40,6 +40,10 @@ def test_a_draft_comes_from_schemas_alone(tmp_path, capsys, monkeypatch):
     assert plain["unit"] == "customer_id"
     assert list(plain["tables"]) == ["orders", "items"]
     assert "@example.org" not in draft
+    assert plain["tables"]["items"]["through"] == "orders"
+    assert plain["tables"]["items"]["on"] == "order_id"
+    assert "unique" not in plain["tables"]["items"]  # this is the owner's word
+    assert "order_id]" not in draft
     orders().write_parquet(tmp_path / "orders.parquet")
     (tmp_path / "policy.toml").write_text(draft[: draft.index("[tables.items]")])
     assert main(["policy", "check", "policy.toml"]) == 0

@@ -67,7 +67,9 @@ def test_the_policy_of_the_shop_is_read():
         ("epsilon = 100.0\nqueries = 100\n", "", 3, "needs a budget"),
         ('source = "items.parquet"\n', "", 28, "Where are the rows of items?"),
         ("public = true", "", 39, "Are the rows of regions private?"),
-        ('keys = ["new", "paid"]', 'keys = ["new", "paid"', 22, "not TOML"),
+        ('keys = ["new", "paid"]', 'keys = ["new", "paid"', 20, "not TOML"),
+        ('keys = ["new", "paid"]', 'keys = [\n"new",\n"paid",\n]\nask = "', 24, "not TOML"),
+        ("public = true", 'public = """', 41, "not TOML"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_line(old, new, line, words):

@@ -212,3 +212,18 @@ def test_a_preview_labels_each_aggregate(con, statement, labels):
     for text, what in shown.statement:
         assert f"{text} is {what}".split()[0] in str(shown)
         assert what.split(",")[0] in str(shown)
+
+
+def test_a_semi_join_keeps_the_caps_of_its_table(con):
+    inside = "customer_id IN (SELECT customer_id FROM orders WHERE total > 70)"
+    for condition in (inside, f"NOT {inside}"):
+        plan = con.preview(f"SELECT COUNT(*) FROM orders WHERE {condition}", epsilon=1)
+        assert dict(plan.rows())["rows per unit and group"] == "3 (max_rows_per_group of the policy)"
+    with pytest.raises(dp.InvalidParameterError, match="needs a cap"):
+        con.preview("SELECT COUNT(*) FROM orders JOIN items USING (order_id)", epsilon=1)
+    assert con.preview("SELECT COUNT(*) FROM orders JOIN items USING (order_id)", epsilon=1, max_rows_per_group=6)
+
+
+def test_a_refusal_speaks_of_plain_aggregates(con):
+    with pytest.raises(dp.StatementNotAllowed, match=r"private here: COUNT\(\*\), SUM\(x\)"):
+        con.sql("SELECT email FROM items")

@@ -81,7 +81,7 @@ def test_a_description_reads_no_rows_costs_nothing_and_is_the_same_for_all_rows(
         assert [con.sql(statement).fetchall() for statement in statements] == first
     assert not con._session.releases
     assert con._session.spent.share == 0
-    assert str(con.preview("DESCRIBE visits")) == ""
+    assert str(con.preview("DESCRIBE visits")) == "no private answer, nothing to pay"
 
 
 def test_the_information_schema_tells_names_types_and_units(con):
