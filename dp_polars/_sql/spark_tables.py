@@ -94,6 +94,7 @@ class SparkDatabase(Database):
         if not is_same_table:
             self._looked_up.add(name)
             self.units.pop(("frame", name), None)
+            self.throughs.pop(("frame", name), None)
             self.versions.pop(("frame", name), None)
         if not isinstance(known, SparkTable) or not is_same_table or known.snapshot != snapshot:
             self.registered[name] = spark_table(frame, is_view=is_view, snapshot=snapshot)

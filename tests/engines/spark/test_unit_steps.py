@@ -374,3 +374,14 @@ def test_a_statement_that_spark_cannot_compute_is_refused_where_it_stands(spark,
     with pytest.raises(StatementNotAllowed, match=r"`median` has no exact equivalent in Spark SQL within a unit"):
         con.sql(text, epsilon=1)
     assert not own.releases
+
+
+def test_a_path_to_the_units_is_forgotten_if_the_columns_of_a_table_change(spark, tables):
+    for name, frame in tables.items():
+        spark_frame(spark, frame).createOrReplaceTempView(name)
+    con = declared(dp.connect(spark, session()).private("events", unit="user"))
+    text = "SELECT dp_count(*) AS n FROM parcels"
+    assert con.sql(text, epsilon=10**5).pl().item() == 500
+    spark_frame(spark, tables["parcels"].with_columns(user=pl.col("number"))).createOrReplaceTempView("parcels")
+    with pytest.raises(InvalidParameterError, match="parcels is a view"):
+        con.sql(text, epsilon=10**5)
