@@ -222,8 +222,8 @@ class PrivateRows:
         if copies > 1 and copies * self.copies > MOST_COPIES_IN_ALL:
             raise InvalidParameterError(
                 f"One row would become up to {copies * self.copies:,} rows in these joins with public rows, and at "
-                f"most {MOST_COPIES_IN_ALL:,} are allowed: the memory must not run out because of one person's rows. Join "
-                "the public rows with each other first, and keep those that are needed."
+                f"most {MOST_COPIES_IN_ALL:,} are allowed: the memory must not run out because of one person's rows. "
+                "Join the public rows with each other first, and keep those that are needed."
             )
         # A semi or anti join adds no columns, whatever is asked for: a column of that name would be the private one.
         added = tuple(columns.items()) if how in ("inner", "left") else ()
