@@ -7,6 +7,7 @@ How an engine carries out the steps is its own business; it must give the rows t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +26,13 @@ OWN = "\0"
 
 MOST_COPIES = 100
 """Largest number of public rows that one row may match."""
+
+MOST_COPIES_IN_ALL = 10_000
+"""Largest number of rows that one row may become in several joins with public rows.
+
+Without it, a question about one person whose rows are multiplied a few times would run out of memory if, and only if,
+this person is in the data.
+"""
 
 How = Literal["inner", "left", "semi", "anti"]
 
@@ -59,6 +67,8 @@ class Lookup:
     nulls_equal: bool = False
     said_public: bool = True
     """Whether somebody said that the rows are public: SQL's catalog, or the caller of a join."""
+    copies: int = 1
+    """The largest number of rows that one row becomes."""
 
 
 Step = Filter | WithColumns | Lookup
@@ -134,6 +144,11 @@ class PrivateRows:
             check(rows)
         return rows
 
+    @property
+    def copies(self) -> int:
+        """The largest number of rows that one row of the source becomes in joins with public rows."""
+        return math.prod(step.copies for step in self.steps if isinstance(step, Lookup))
+
     def keep(self, names: Iterable[str]) -> PrivateRows:
         """Return the rows with these columns only."""
         return self.make({name: Column(name, self.schema[name]) for name in names}, keep=False)
@@ -193,7 +208,8 @@ class PrivateRows:
                 f"The public frame has {', '.join(keys)} more than once: a join would multiply rows and with them "
                 "what one unit can change. Make the keys unique first."
             )
-        if not unique and public.height and most_copies(public, keys) > MOST_COPIES:
+        copies = 1 if are_unique or not public.height else most_copies(public, keys)
+        if not unique and copies > MOST_COPIES:
             raise InvalidParameterError(
                 f"A row may match at most {MOST_COPIES:,} public rows, and "
                 + (
@@ -202,9 +218,16 @@ class PrivateRows:
                     else "this join, which compares no columns for equality, would match all of them."
                 )
             )
+        copies = copies if how in ("inner", "left") else 1
+        if copies > 1 and copies * self.copies > MOST_COPIES_IN_ALL:
+            raise InvalidParameterError(
+                f"One row would become up to {copies * self.copies:,} rows in these joins with public rows, and at "
+                f"most {MOST_COPIES_IN_ALL:,} are allowed: the memory must not run out because of one person's rows. "
+                "Join the public rows with each other first, and keep those that are needed."
+            )
         # A semi or anti join adds no columns, whatever is asked for: a column of that name would be the private one.
         added = tuple(columns.items()) if how in ("inner", "left") else ()
-        step = Lookup(public, tuple(on), how, added, are_unique, nulls_equal, said_public)
+        step = Lookup(public, tuple(on), how, added, are_unique, nulls_equal, said_public, copies)
         return self._with(*self.steps, step)
 
     def describe(self, digest: Callable[[pl.DataFrame], str]) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from dp_polars._engines.rows import OWN, Filter, Lookup, PrivateRows, Source, Step, WithColumns
+from dp_polars._engines.rows import MOST_COPIES, OWN, Filter, Lookup, PrivateRows, Source, Step, WithColumns
 from dp_polars._expressions import apply
 from dp_polars._expressions.tree import Column, Expression, written_type
 from dp_polars._expressions.unit_functions import SortColumn, UnitValue, is_sortable
@@ -104,13 +104,16 @@ class LabelRows:
 class UnnestRows:
     """Make one row of each element of a list, for the first elements of each list. The other columns stay as they are.
 
-    What one unit can change: a row of a unit becomes at most `most` rows of that unit, which are a function of the row
-    alone. A list that is empty or null becomes no row.
+    What one unit can change: its own rows. A row becomes at most `most` rows of the same unit, and fewer if the unit
+    would get more than `MOST_PAIRS` rows: its lists are then cut to the same number of elements, at least one, which
+    its own number of rows decides. So its rows cannot fill the memory, however many lists are unnested one after the
+    other. A list that is empty or null becomes no row. `unit` names the unit columns; `with_units` fills it in.
     """
 
     column: str
     name: str
     most: int = 100
+    unit: tuple[str, ...] = ()
 
 
 UnitStep = GroupRows | AddWindows | KeepFirst | JoinRows | StackRows | LabelRows | UnnestRows
@@ -142,6 +145,13 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
     if any(name.startswith(OWN_IN_STEPS) for rows in inputs for name in rows.schema):
         raise InvalidParameterError(
             "Column names that begin with a null character are reserved for dp_polars; rename yours."
+        )
+    copies = max(map(_copies, inputs))
+    if copies > MOST_COPIES:
+        raise InvalidParameterError(
+            f"One row becomes up to {copies:,} rows in joins with public rows before a step within a unit, which holds "
+            f"them all in memory, so at most {MOST_COPIES:,} are allowed there: the memory must not run out because of "
+            "one person's rows. Join the public rows after the step."
         )
     first = inputs[0].schema
     match step:
@@ -199,6 +209,13 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
     rows = PrivateRows(source)
     source.check(rows)
     return rows
+
+
+def _copies(rows: PrivateRows) -> int:
+    """Return the largest number of rows that one row becomes in joins with public rows, in all steps together."""
+    source = rows.source
+    before = max(map(_copies, source.inputs)) if isinstance(source, UnitRows) else 1
+    return before * rows.copies
 
 
 def _inner_type(listed: pl.List) -> pl.DataType:
@@ -272,6 +289,8 @@ def with_units(rows: PrivateRows, unit: Sequence[str]) -> PrivateRows:
                 f"{', '.join(unit)} says who is protected, but it is an element of a list. Prepare it in the table.",
                 code="unit-step-without-unit",
             )
+        case UnnestRows():
+            step = replace(step, unit=tuple(unit))
         case LabelRows():
             labels = {name: own for own, name in step.unit}
             _check_partition(tuple(labels), unit, "the units of the other table")

@@ -125,7 +125,7 @@ def with_budget(tree: Any, session: Session, parser: Parser) -> Any:
     """Replace `dp_budget()` by what is left before the statement, wherever it stands. Columns keep their names."""
     if isinstance(tree, list):
         return [with_budget(part, session, parser) for part in tree]
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict) or tree.get("type") == "TABLE_FUNCTION":  # as a table it is refused like any other
         return tree
     if _is_budget(tree):
         fields = ", ".join(

@@ -128,10 +128,8 @@ def _computed(source: UnitRows, wanted: Sequence[str], part: _GroupsPart | None)
             second = _read(source.inputs[1], {*theirs, *(own for own, _ in step.unit)}, theirs, part)
             return _labelled(first, second, step).select(wanted)
         case UnnestRows():
-            listed = _read(source.inputs[0], {*wanted, step.column}).with_columns(
-                pl.col(step.column).list.head(step.most).alias(step.name)
-            )
-            return listed.filter(pl.col(step.name).list.len() > 0).explode(step.name).select(wanted)
+            read = _read(source.inputs[0], {*wanted, step.column, *step.unit} - {step.name})
+            return _unnested(read, step, [name for name in wanted if name != step.name]).select(wanted)
     return pl.concat([_read(one, set(wanted)).select(wanted) for one in source.inputs])
 
 
@@ -256,13 +254,13 @@ def _aggregate(value: UnitValue, schema: pl.Schema) -> pl.Expr:
         nulls_last=[*(one.nulls_last for one in value.order), False],
     )
     if value.function == "join":
-        # One unit's texts are joined for each of its rows, so their length is limited, as that of all texts is.
-        return (
-            ordered.str.head(MOST_TEXT)
-            .head(MOST_TEXT)
-            .str.join(str(value.parameter or ""), ignore_nulls=True)
-            .str.head(MOST_TEXT)
-        )
+        # The length of what one unit's texts become is limited, as that of all texts is, before they are joined: a long
+        # separator between many short texts must not fill the memory.
+        between = str(value.parameter or "")
+        texts = ordered.drop_nulls().str.head(MOST_TEXT)
+        until = (texts.str.len_chars().cast(pl.Int64) + len(between)).cum_sum()
+        kept = texts.filter(until.shift(1, fill_value=0) < MOST_TEXT + len(between))
+        return kept.str.join(between, ignore_nulls=True).str.head(MOST_TEXT)
     return ordered.first() if value.function == "first" else ordered.last()
 
 
@@ -655,6 +653,24 @@ def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], l
     else:
         found = _combined(codes, first, last, np.minimum, none)
     return known.extend_constant(None, 1).gather(found)
+
+
+# ---------------------------------------------------------------------- elements
+
+
+def _unnested(frame: pl.DataFrame, step: UnnestRows, kept: Sequence[str]) -> pl.DataFrame:
+    """Return a row for each of the first elements of each list. How many they are is said in `UnnestRows`."""
+    if step.unit:
+        sizes = collect(frame.lazy().group_by(step.unit).agg(pl.len().cast(pl.Int64).alias(_SIZE)))
+        height = frame.height
+        frame = collect(frame.lazy().join(sizes.lazy(), on=step.unit, how="left", nulls_equal=True))
+        if frame.height != height:
+            raise RowCountError
+        most = (pl.lit(MOST_PAIRS, pl.Int64) // pl.col(_SIZE)).clip(1, step.most)
+    else:
+        most = pl.lit(step.most, pl.Int64)
+    listed = frame.select(*kept, pl.col(step.column).list.head(most).alias(step.name))
+    return listed.filter(pl.col(step.name).list.len() > 0).explode(step.name)
 
 
 # ---------------------------------------------------------------------- first rows
