@@ -436,6 +436,21 @@ def test_joins_match_rows_of_the_same_unit():
     assert set(result(JoinRows(on, "anti", (), ("unit",)), first, second)["x"]) == {0, 30}
 
 
+def test_the_sum_and_the_mean_of_a_column_share_its_digits(monkeypatch):
+    frame = pl.DataFrame({"unit": [1, 1, 2, 2], "x": [0.1, 0.2, 1e300, None], "y": [1.0, 2.0, 3.0, 4.0]})
+    split, honest = [], unit_steps._added_digits
+
+    def counted(rows, name, keys):
+        split.append(name)
+        return honest(rows, name, keys)
+
+    monkeypatch.setattr(unit_steps, "_added_digits", counted)
+    values = tuple((f"{how} {name}", unit_value(how, name, frame.schema)) for name in "xy" for how in ("sum", "mean"))
+    found = result(GroupRows(("unit",), values), frame).sort("unit")
+    assert found.rows() == [(1, 0.1 + 0.2, (0.1 + 0.2) / 2, 3.0, 1.5), (2, 1e300, 1e300, 7.0, 3.5)]
+    assert sorted(split) == ["x", "y"]
+
+
 KEYS = {
     "dense": ([3, 1, None, 2, 9, 3], [2, 3, None, 7, 1], pl.Int64),
     "a key twice": ([3, 1, None, 2, 9, 3], [2, 3, None, 3, None], pl.Int64),

@@ -313,11 +313,13 @@ class ExactSums:
 
     Every float is a sum of three neighbouring powers of 2**32, each times a digit: a whole number below 2**32. Digits
     are added up exactly, for each group and each power by itself, and a group has rows for its own powers only. So
-    neither a sum nor the memory depends on how large or small the floats of other groups are.
+    neither a sum nor the memory depends on how large or small the floats of other groups are. The sum and the mean of a
+    column share the digits.
     """
 
     def __init__(self, name: str, number: int) -> None:
         self._name, self._prefix = name, f"{OWN_IN_STEPS}sum {number} "
+        self._total: NDArray[np.float64] | None = None
 
     def parts(self) -> list[pl.Expr]:
         """Return what is counted in each group: how many floats are there, and how many are not finite."""
@@ -332,7 +334,9 @@ class ExactSums:
 
     def finish(self, frame: pl.DataFrame, groups: pl.DataFrame, keys: Sequence[str], *, mean: bool) -> pl.Series:
         """Return the sum of each group, or the mean, which is null for no floats."""
-        total = self._finite(frame, groups, keys)
+        if self._total is None:
+            self._total = self._finite(frame, groups, keys)
+        total = self._total
         count, nan, high, low = (groups[f"{self._prefix}{name}"].to_numpy() for name in ("count", "nan", "high", "low"))
         total = np.where(high > 0, math.inf, np.where(low > 0, -math.inf, total))
         total = np.where((nan > 0) | ((high > 0) & (low > 0)), math.nan, total) + 0.0  # one form of zero
