@@ -28,7 +28,7 @@ MOST_DIGITS = 28
 """Digits of decimals that can be added up: the sum of 10**10 of them still fits into 38 digits."""
 
 
-class Frame(NamedTuple):
+class WindowFrame(NamedTuple):
     """The rows around each row that a function looks at.
 
     Attributes
@@ -202,7 +202,7 @@ class UnitValue:
     offset: int
     dtype: pl.DataType
     parameter: float | str | None = None
-    frame: Frame | None = None
+    frame: WindowFrame | None = None
 
 
 def share_of(level: float) -> Fraction:
@@ -218,7 +218,7 @@ def unit_value(
     order: tuple[SortColumn, ...] = (),
     offset: int = 0,
     parameter: float | str | None = None,
-    frame: Frame | None = None,
+    frame: WindowFrame | None = None,
 ) -> UnitValue:
     """Return a function of a column, or refuse it because of its types or because it lacks an order."""
     known = UNIT_FUNCTIONS[function]

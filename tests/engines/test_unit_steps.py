@@ -29,7 +29,7 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions import Column, apply
 from dp_polars._expressions.tree import Constant
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, unit_value
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, WindowFrame, unit_value
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
 
 HOSTILE = {
@@ -77,7 +77,7 @@ def functions(schema: pl.Schema) -> dict:
             for offset in (1, -2) if name == "shift" else (0,):
                 value = unit_value(name, column, schema, order=order if function.ordered else (), offset=offset)
                 frame = (
-                    Frame(*FRAMES[len(found) % len(FRAMES)]) if name.startswith("frame_") else None
+                    WindowFrame(*FRAMES[len(found) % len(FRAMES)]) if name.startswith("frame_") else None
                 )  # every one somewhere
                 found[f"{name} {column} {offset}"] = replace(value, parameter=PARAMETERS.get(name), frame=frame)
     return found

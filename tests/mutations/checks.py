@@ -32,7 +32,7 @@ from dp_polars._engines.spark.engine import SparkEngine
 from dp_polars._engines.spark.source import SparkSource
 from dp_polars._engines.unit_steps import AddWindows, GroupRows, unit_rows
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
-from dp_polars._expressions.unit_functions import Frame, SortColumn, unit_value
+from dp_polars._expressions.unit_functions import SortColumn, WindowFrame, unit_value
 from dp_polars._plan import plan as plans
 from dp_polars._plan.query import Spend
 from dp_polars._plan.spend import Noise
@@ -698,7 +698,9 @@ def _computed(step, frame):
 def a_frame_ends_with_its_unit():
     frame = pl.DataFrame({"user": [1, 1, 2, 2], "day": [1, 2, 2, 3], "x": [1, 2, 4, 8]})
     for function in ("frame_sum", "frame_count", "frame_max"):
-        value = unit_value(function, "x", frame.schema, order=(SortColumn("day"),), frame=Frame(-9, 9, by_value=True))
+        value = unit_value(
+            function, "x", frame.schema, order=(SortColumn("day"),), frame=WindowFrame(-9, 9, by_value=True)
+        )
         step = AddWindows(("user",), (("made", value),))
         alone = _computed(step, frame.filter(pl.col("user") == 1)).sort("x").rows()
         beside = _computed(step, frame).filter(pl.col("user") == 1).sort("x").rows()

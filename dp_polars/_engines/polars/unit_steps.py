@@ -40,7 +40,7 @@ from dp_polars._engines.unit_steps import (
     unique_columns,
 )
 from dp_polars._expressions.types import MOST_TEXT
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, UnitValue, share_of
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue, WindowFrame, share_of
 
 _BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
 _SLICE = 1 << 16  # rows that are looked up at a time
@@ -507,7 +507,7 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
     What one unit can change: its own rows, because a frame ends where its group does. Prefix sums run over all rows,
     but they are whole numbers, so what other groups add to them cancels out exactly.
     """
-    ends = value.frame or Frame(None, None)
+    ends = value.frame or WindowFrame(None, None)
     first, last = (_ends_by_value if ends.by_value else _ends_by_row)(frame, ends, value.order)
     last = np.maximum(last, first - 1)  # a frame without rows ends before it starts
     column = frame[value.column or ""]
@@ -529,7 +529,7 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
 
 
 def _ends_by_row(
-    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+    frame: pl.DataFrame, ends: WindowFrame, order: Sequence[SortColumn]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and the last row of each frame, whose ends are counted in rows."""
     place, size = frame[_PLACE].to_numpy(), frame[_SIZE].to_numpy()
@@ -539,7 +539,7 @@ def _ends_by_row(
 
 
 def _ends_by_value(
-    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+    frame: pl.DataFrame, ends: WindowFrame, order: Sequence[SortColumn]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and the last row of each frame, whose ends are distances from the row's own value.
 
@@ -619,7 +619,7 @@ def _combined(
 
 
 def _float_sums(
-    frame: pl.DataFrame, column: pl.Series, ends: Frame, first: NDArray[np.int64], last: NDArray[np.int64]
+    frame: pl.DataFrame, column: pl.Series, ends: WindowFrame, first: NDArray[np.int64], last: NDArray[np.int64]
 ) -> pl.Series:
     """Return sums of floats over frames. Each is added up from the frame's open end, or in pieces."""
     total = np.zeros(frame.height)
@@ -638,7 +638,7 @@ def _float_sums(
 
 def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], last: NDArray[np.int64]) -> pl.Series:
     """Return the smallest or largest value of each frame. Values are compared by their places among all values."""
-    start, end, _ = value.frame or Frame(None, None)
+    start, end, _ = value.frame or WindowFrame(None, None)
     name = value.column or ""
     column = frame.select(_without_nan(pl.col(name), frame.schema[name])).to_series()
     known = column.drop_nulls().unique().sort(descending=value.function == "frame_max")
