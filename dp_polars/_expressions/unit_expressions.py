@@ -17,7 +17,7 @@ from dp_polars._expressions.from_polars import ReadNode, Tree, named, parse, rea
 from dp_polars._expressions.messages import UNKNOWN, Reason, Refused, spoken
 from dp_polars._expressions.operations import apply
 from dp_polars._expressions.tree import Column, Constant, Expression
-from dp_polars._expressions.unit_functions import Frame, SortColumn, UnitValue, unit_value
+from dp_polars._expressions.unit_functions import SortColumn, UnitValue, WindowFrame, unit_value
 
 _OWN = "\0"
 
@@ -220,7 +220,7 @@ class UnitExpressions:
         match options:
             case {"window_size": int(size), "min_periods": int(least), "weights": None, "center": False}:
                 value = self._row_wise(inputs[0])
-                frame = Frame(1 - size, 0)
+                frame = WindowFrame(1 - size, 0)
                 count = self._value(window, "frame_count", value, order=window.order, frame=frame)
                 made: Expression = self._value(window, _ROLLING[rolled], value, order=window.order, frame=frame)
                 made = apply("div", made, count) if rolled == "Mean" else made
@@ -325,7 +325,7 @@ class UnitExpressions:
         order: tuple[SortColumn, ...] = (),
         offset: int = 0,
         parameter: float | None = None,
-        frame: Frame | None = None,
+        frame: WindowFrame | None = None,
     ) -> Column:
         """Return the column of a function, which the step will compute."""
         if argument is not None and argument.dtype == pl.Categorical:

@@ -27,7 +27,7 @@ from dp_polars._expressions.messages import Reason, Refused
 _MOST_SUMMED_DIGITS = 28  # the sum of 10**10 decimals of this many digits still fits into 38 digits
 
 
-class Frame(NamedTuple):
+class WindowFrame(NamedTuple):
     """The rows around each row that a function looks at.
 
     Attributes
@@ -201,7 +201,7 @@ class UnitValue:
     offset: int
     dtype: pl.DataType
     parameter: float | str | None = None
-    frame: Frame | None = None
+    frame: WindowFrame | None = None
 
 
 def share_of(level: float) -> Fraction:
@@ -217,7 +217,7 @@ def unit_value(
     order: tuple[SortColumn, ...] = (),
     offset: int = 0,
     parameter: float | str | None = None,
-    frame: Frame | None = None,
+    frame: WindowFrame | None = None,
 ) -> UnitValue:
     """Return a function of a column, or refuse it because of its types or because it lacks an order."""
     known = UNIT_FUNCTIONS[function]

@@ -20,7 +20,7 @@ from dp_polars._expressions.readable import readable
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._plan.spend import Wanted, allot
 from dp_polars._session.cost import NOTHING, Cost, alone_text
-from dp_polars._session.filters import accepts, cost_of_share, part_of, share_left
+from dp_polars._session.filters import cost_of_share, part_of, share_left, times_left
 from dp_polars._session.prices import check_price
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -261,8 +261,10 @@ def price_text(terms: Terms, cost: Cost, spent: Cost) -> str:
     part = part_of(terms, spent, cost)
     cheaper = terms.epsilon is not None and part < 0.9 * float(cost.epsilon / terms.epsilon) < math.inf
     less = "; together, releases cost less than the sum of their epsilons" if cheaper else ""
-    text = f"{budget_text(part)} (by itself {alone_text(cost)}{less})"
-    if accepts(terms, spent + cost):
+    fits = times_left(terms, spent, cost)
+    times = f"; fits {'once' if fits == 1 else f'{fits:,} times'}" if fits else ""
+    text = f"{budget_text(part)} (by itself {alone_text(cost)}{less}{times})"
+    if fits:
         return text
     if cost.delta > terms.native_delta - spent.delta:
         return f"{text}; it does not fit, because too little of the delta for keys is left"

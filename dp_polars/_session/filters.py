@@ -102,6 +102,28 @@ def share_of(terms: Terms, spent: Cost) -> float:
     return float(_share(terms, spent))
 
 
+def times_left(terms: Terms, spent: Cost, cost: Cost) -> int:
+    """Return how often a release of this price still fits, if nothing else is asked in between.
+
+    It is at most what a release of the smallest price would do.
+
+    Examples
+    --------
+    >>> import dp_polars as dp
+    >>> terms = dp.Session(epsilon=1.0, unit="user").terms
+    >>> times_left(terms, pure_cost("0.1"), pure_cost("0.3"))
+    3
+    """
+    fits, too_often = 0, int(1 / SMALLEST_SHARE) + 1
+    while too_often - fits > 1:
+        middle = (fits + too_often) // 2
+        if accepts(terms, spent + cost * middle):
+            fits = middle
+        else:
+            too_often = middle
+    return fits
+
+
 def share_left(terms: Terms, spent: Cost) -> float:
     """Return the part of the budget that is left if a session has spent this much in total."""
     return max(0.0, float(1 - _share(terms, spent)))

@@ -17,7 +17,7 @@ import polars as pl
 from dp_polars._expressions import Column, Constant, Expression, apply
 from dp_polars._expressions.messages import Refused
 from dp_polars._expressions.types import TICKS, kind_of
-from dp_polars._expressions.unit_functions import Frame, SortColumn, UnitValue, has_distances, unit_value
+from dp_polars._expressions.unit_functions import SortColumn, UnitValue, WindowFrame, has_distances, unit_value
 from dp_polars._sql.expressions import Interval, Reader
 from dp_polars._sql.scope import unused_name
 from dp_polars._sql.syntax_tree import Node, arguments, fold
@@ -96,7 +96,7 @@ class UnitCalls:
         offset: int = 0,
         *,
         parameter: float | str | None = None,
-        frame: Frame | None = None,
+        frame: WindowFrame | None = None,
     ) -> Column:
         """Return the column of a function, which the step will compute."""
         own = None if tree is None else self.column(tree)
@@ -202,7 +202,7 @@ class UnitCalls:
             "GROUP BY has.",
         )
 
-    def _frame(self, node: Node, order: tuple[SortColumn, ...]) -> tuple[str, Frame]:
+    def _frame(self, node: Node, order: tuple[SortColumn, ...]) -> tuple[str, WindowFrame]:
         """Return which kind of frame a window has, and the rows that it begins and ends with."""
         start, end = node["start"], node["end"]
         if node.get("exclude_clause") != "NO_OTHER":
@@ -211,18 +211,18 @@ class UnitCalls:
                 "EXCLUDE is not supported in a frame. Subtract the value of the row itself from that of the frame.",
             )
         if (start, end) in _FRAMES:
-            return _FRAMES[start, end], Frame(None, 0)
+            return _FRAMES[start, end], WindowFrame(None, 0)
         if start in _ENDS_OF_RANGES and end in _ENDS_OF_RANGES:
             edges = [self._distance(node, one, node.get(f"{name}_expr"), order)
                      for name, one in (("start", start), ("end", end))]  # fmt: skip
-            return _ROWS, Frame(edges[0], edges[1], by_value=True)
+            return _ROWS, WindowFrame(edges[0], edges[1], by_value=True)
         if start not in _ENDS_OF_ROWS or end not in _ENDS_OF_ROWS:
             raise self.reader.refuse(
                 node,
                 "Frames by GROUPS, or by ROWS at one end and RANGE at the other, are not supported. Say ROWS BETWEEN 6 "
                 "PRECEDING AND CURRENT ROW, or RANGE BETWEEN INTERVAL 6 DAYS PRECEDING AND CURRENT ROW.",
             )
-        return _ROWS, Frame(self._edge(start, node.get("start_expr")), self._edge(end, node.get("end_expr")))
+        return _ROWS, WindowFrame(self._edge(start, node.get("start_expr")), self._edge(end, node.get("end_expr")))
 
     def _distance(self, node: Node, kind: str, given: Node | None, order: tuple[SortColumn, ...]) -> int | None:
         """Return the end of a frame as a distance from the row's own value, in the unit in which values are stored."""
@@ -297,7 +297,7 @@ class UnitCalls:
             inside = apply("le", number, apply("add", self.value("len", None), Constant(offset, _INT)))
         return apply("case", inside, shifted, *self.reader.values(nodes[2:]))
 
-    def _end(self, node: Node, name: str, frame: str, ends: Frame, order: tuple[SortColumn, ...]) -> Expression:
+    def _end(self, node: Node, name: str, frame: str, ends: WindowFrame, order: tuple[SortColumn, ...]) -> Expression:
         (own,) = self.given_to(node, 1)
         if node.get("filter_expr"):
             raise self.reader.refuse(node, f"{name} with FILTER is not supported; filter in a subquery.")
@@ -311,7 +311,7 @@ class UnitCalls:
             )
         return self.value("first" if name.startswith("first") else "last", own, order)
 
-    def _in_frame(self, node: Node, name: str, ends: Frame, order: tuple[SortColumn, ...]) -> Expression:
+    def _in_frame(self, node: Node, name: str, ends: WindowFrame, order: tuple[SortColumn, ...]) -> Expression:
         """Return an aggregate of the rows of a frame."""
         if node.get("distinct") and name not in ("min", "max"):
             raise self.reader.refuse(node, f"{name}(DISTINCT ...) of a frame is not supported.")

@@ -226,7 +226,7 @@ def test_the_plan_reads(session):
         "sensitivity of count | L1 15, L2 8.66025, each 5",
         "noise on count | discrete Laplace, scale 75",
         "keys | 3 public (keys= in the call)",
-        "price | 20 % of the budget (by itself epsilon 0.2)",
+        "price | 20 % of the budget (by itself epsilon 0.2; fits 5 times)",
         "expected error | within 225 for 95 % of answers (privacy noise, not what caps and bounds cut off)",
         "cut off | unknown for max_rows_per_group: say cut=True, or adopt a profile",
     ]

@@ -29,7 +29,7 @@ from dp_polars._engines.unit_steps import (
 )
 from dp_polars._expressions import Column, apply
 from dp_polars._expressions.tree import Constant
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, unit_value
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, WindowFrame, unit_value
 from dp_polars.errors import ExpressionNotAllowed, InvalidParameterError
 
 HOSTILE = {
@@ -77,7 +77,7 @@ def functions(schema: pl.Schema) -> dict:
             for offset in (1, -2) if name == "shift" else (0,):
                 value = unit_value(name, column, schema, order=order if function.ordered else (), offset=offset)
                 frame = (
-                    Frame(*FRAMES[len(found) % len(FRAMES)]) if name.startswith("frame_") else None
+                    WindowFrame(*FRAMES[len(found) % len(FRAMES)]) if name.startswith("frame_") else None
                 )  # every one somewhere
                 found[f"{name} {column} {offset}"] = replace(value, parameter=PARAMETERS.get(name), frame=frame)
     return found
@@ -434,6 +434,21 @@ def test_joins_match_rows_of_the_same_unit():
     assert set(result(JoinRows(on, "semi", (), ("unit",)), first, second)["x"]) == {10, 11, 20}
     # One null on the other side must not empty everybody's result, as NOT IN does in SQL.
     assert set(result(JoinRows(on, "anti", (), ("unit",)), first, second)["x"]) == {0, 30}
+
+
+def test_the_sum_and_the_mean_of_a_column_share_its_digits(monkeypatch):
+    frame = pl.DataFrame({"unit": [1, 1, 2, 2], "x": [0.1, 0.2, 1e300, None], "y": [1.0, 2.0, 3.0, 4.0]})
+    split, honest = [], unit_steps._added_digits
+
+    def counted(rows, name, keys):
+        split.append(name)
+        return honest(rows, name, keys)
+
+    monkeypatch.setattr(unit_steps, "_added_digits", counted)
+    values = tuple((f"{how} {name}", unit_value(how, name, frame.schema)) for name in "xy" for how in ("sum", "mean"))
+    found = result(GroupRows(("unit",), values), frame).sort("unit")
+    assert found.rows() == [(1, 0.1 + 0.2, (0.1 + 0.2) / 2, 3.0, 1.5), (2, 1e300, 1e300, 7.0, 3.5)]
+    assert sorted(split) == ["x", "y"]
 
 
 KEYS = {

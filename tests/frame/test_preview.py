@@ -55,4 +55,23 @@ def test_every_plan_says_who_is_protected_and_what_it_costs(name):
     session = dp.Session(epsilon=1.0, unit="user", adjacency="replace", max_rows_per_group=1, max_groups=1)
     rows = dict(QUESTIONS[name](dp.private(VISITS, session).preview).rows())
     assert rows["protects"].startswith("user, replaced")
-    assert rows["price"].startswith("10 % of the budget (by itself epsilon 0.1)")
+    assert rows["price"].startswith("10 % of the budget (by itself epsilon 0.1; fits 10 times)")
+
+
+@pytest.mark.parametrize("words", [{"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-6}, {"rho": 0.1, "delta": 1e-6}])
+def test_a_plan_says_how_often_such_a_question_fits(words):
+    """It fits exactly so often: then it is refused."""
+    session = dp.Session(unit="user", max_rows_per_group=1, **words)
+    private = dp.private(VISITS, session)
+    said = []
+    for _ in range(20):
+        said.append(private.preview.count(share=0.15).price().rpartition("; ")[2].rstrip(")"))
+        if "fits" not in said[-1]:
+            break
+        private.count(share=0.15, fresh=True)
+    with pytest.raises(dp.BudgetExceeded):
+        private.count(share=0.15, fresh=True)
+    *before, last = said
+    assert before[0] == f"fits {len(before)} times"
+    assert before[-1] == "fits once"
+    assert last.startswith("it does not fit")

@@ -482,6 +482,12 @@ FORGOTTEN = {
         .agg(n=pl.len())
         .join(CUSTOMERS, left_on="who", right_on="user", how="semi")
     ),
+    "a value of a group": lambda f: (
+        f.group_by("user").agg(who=pl.col("user").max()).join(CUSTOMERS, left_on="who", right_on="user", how="semi")
+    ),
+    "a group of the second table": lambda f: dp.concat(
+        [f.select("user", who=pl.col("n")), f.select("user", who=pl.col("user"))]
+    ).join(CUSTOMERS, left_on="who", right_on="user", how="semi"),
     "before a group": lambda f: f.join(CUSTOMERS, on="user", how="semi").group_by("user").agg(n=pl.len()),
     "in the other frame": lambda f: f.join(dp.private(CUSTOMERS).join(CUSTOMERS, on="user", how="semi"), on="user"),
     "a copy in the other frame": lambda f: f.join(

@@ -304,7 +304,7 @@ def test_the_plan_reads_as_a_table():
         "form                      the truth, or with probability 0.5 any category (resample)",
         "truth                     with probability 0.666667, each other category 0.166667",
         "epsilon of each response  1.38629",
-        "price                     27.7 % of the budget (by itself epsilon 2.773)",
+        "price                     27.7 % of the budget (by itself epsilon 2.773; fits 3 times)",
         "standard error            0.849837 / sqrt(n) of a frequency of 1/2 among n units",
     ]
     with replace_session():

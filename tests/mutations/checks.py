@@ -30,9 +30,9 @@ from dp_polars._engines.request import BoundedRequest, Exact, GroupSum, Lane, Va
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.spark.engine import SparkEngine
 from dp_polars._engines.spark.source import SparkSource
-from dp_polars._engines.unit_steps import AddWindows, JoinRows, unit_rows
+from dp_polars._engines.unit_steps import AddWindows, GroupRows, JoinRows, unit_rows
 from dp_polars._expressions import OPERATIONS, Column, Constant, apply
-from dp_polars._expressions.unit_functions import SortColumn, unit_value
+from dp_polars._expressions.unit_functions import SortColumn, WindowFrame, unit_value
 from dp_polars._plan import plan as plans
 from dp_polars._plan.query import Spend
 from dp_polars._plan.spend import Noise
@@ -689,6 +689,44 @@ def a_step_within_a_unit_depends_on_its_rows_alone():
 
         shuffled = [found(frame.sample(fraction=1, shuffle=True, seed=seed)) for seed in range(5)]
         require(all(rows == found(frame) for rows in shuffled), f"{function} depends on the order of the rows")
+
+
+def _computed(step, frame):
+    return read_rows(without_unit_steps(unit_rows(step, polars_rows(frame))))
+
+
+def a_frame_ends_with_its_unit():
+    frame = pl.DataFrame({"user": [1, 1, 2, 2], "day": [1, 2, 2, 3], "x": [1, 2, 4, 8]})
+    for function in ("frame_sum", "frame_count", "frame_max"):
+        value = unit_value(
+            function, "x", frame.schema, order=(SortColumn("day"),), frame=WindowFrame(-9, 9, by_value=True)
+        )
+        step = AddWindows(("user",), (("made", value),))
+        alone = _computed(step, frame.filter(pl.col("user") == 1)).sort("x").rows()
+        beside = _computed(step, frame).filter(pl.col("user") == 1).sort("x").rows()
+        require(alone == beside, "another unit's rows are in a frame")
+
+
+def a_list_becomes_a_few_rows():
+    frame = pl.DataFrame({"user": [1], "tags": [["a"] * 50]})
+    private = dp.private(frame, dp.Session(epsilon=1, unit="user", max_rows_per_group=100)).explode("tags", max_rows=3)
+    rows = read_rows(without_unit_steps(private._rows)).height
+    require(rows == 3, "a row becomes more rows than its public limit")
+
+
+def joined_texts_have_a_limit():
+    frame = pl.DataFrame({"user": [1, 1], "text": ["x" * 20_000] * 2})
+    value = unit_value("join", "text", frame.schema, order=(SortColumn("text"),), parameter="")
+    (length,) = _computed(GroupRows(("user",), (("made", value),)), frame)["made"].str.len_chars()
+    require(length <= 1 << 14, f"a unit makes a text of {length} characters")
+
+
+def another_function_is_another_question():
+    session = dp.Session(epsilon=1, unit="user", max_rows_per_group=1)
+    private = dp.private(pl.DataFrame({"user": [1, 1, 2], "x": [1, 2, 3]}), session)
+    for function in (pl.col("x").min(), pl.col("x").max(), (pl.col("x") + 1).max()):
+        private.group_by("user").agg(made=function).sum("made", bounds=(0, 9), epsilon=0.1)
+    require(len(session.releases) == 3, "a function within a unit gets the answer of another function")
 
 
 # ---------------------------------------------------------------------- SQL

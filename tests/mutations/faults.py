@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from dp_polars._choices import plan as selection
+from dp_polars._engines import unit_steps as engine_steps
 from dp_polars._engines.bounding import blocks, cells
 from dp_polars._engines.bounding import sums as moments
 from dp_polars._engines.polars import codes, engine, group_order, lowering, program, scan, units
@@ -585,6 +586,30 @@ def floats_within_a_unit_are_added_up_as_they_come(patch: Patch) -> None:
     )
 
 
+def frames_reach_beyond_the_unit(patch: Patch) -> None:
+    honest = unit_computation._ends_by_value
+
+    def ends(frame, *given):
+        group, place, size = (getattr(unit_computation, name) for name in ("_GROUP", "_PLACE", "_SIZE"))
+        everyone = (pl.lit(0).alias(group), pl.int_range(pl.len()).alias(place), pl.len().cast(pl.Int64).alias(size))
+        return honest(frame.with_columns(everyone), *given)
+
+    patch.setattr(unit_computation, "_ends_by_value", ends)
+
+
+def lists_are_not_cut(patch: Patch) -> None:
+    honest = private_frame.UnnestRows
+    patch.setattr(private_frame, "UnnestRows", lambda column, name, most: honest(column, name, 10**9))
+
+
+def joined_texts_are_not_cut(patch: Patch) -> None:
+    patch.setattr(unit_computation, "MOST_TEXT", 1 << 40)
+
+
+def functions_of_a_unit_are_not_told_apart(patch: Patch) -> None:
+    patch.setattr(engine_steps, "_described", lambda value, names=None: [])
+
+
 def tables_are_named_in_any_order(patch: Patch) -> None:
     patch.setattr(catalog, "has_unit_steps", lambda rows: False)
 
@@ -826,6 +851,20 @@ FAULTS = {
     ),
     "ordinary SQL runs on the user's connection": Fault(
         ordinary_sql_on_the_users_connection, checks.macros_of_the_database_are_not_called, "macro of the database"
+    ),
+    "frames by value reach beyond a unit": Fault(
+        frames_reach_beyond_the_unit, checks.a_frame_ends_with_its_unit, "another unit's rows are in a frame"
+    ),
+    "lists become rows without limit": Fault(
+        lists_are_not_cut, checks.a_list_becomes_a_few_rows, "more rows than its public limit"
+    ),
+    "texts of a unit are joined without limit": Fault(
+        joined_texts_are_not_cut, checks.joined_texts_have_a_limit, "a text of 40000 characters"
+    ),
+    "functions of a unit are taken for each other": Fault(
+        functions_of_a_unit_are_not_told_apart,
+        checks.another_function_is_another_question,
+        "answer of another function",
     ),
     "tables of a join are named in any order": Fault(
         tables_are_named_in_any_order, checks.a_join_turned_round_is_another_question, "turned round gets the answer"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ from dp_polars._engines.unit_steps import (
     unique_columns,
 )
 from dp_polars._expressions.types import MOST_TEXT
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, UnitValue, share_of
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue, WindowFrame, share_of
 
 _BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
 _SLICE = 1 << 16  # rows that are looked up at a time
@@ -147,7 +148,12 @@ def _read(
     columns = [name for name in rows.schema if names is None or name in names] or list(rows.schema)[:1]
     scan = scan_rows(without_unit_steps(rows.keep(columns)))
     scan.begin(None if part is None else part.of(partition, rows.schema))
-    frame = collect(scan.frame)
+    if scan.batches is None:
+        frame = collect(scan.frame)
+    else:  # a table hands its batches over faster than through the streaming engine
+        with closing(scan.batches()) as batches:
+            read = [scan.evaluation.passed(batch()) for batch in batches]
+        frame = pl.concat(read, rechunk=False) if read else pl.DataFrame(schema=scan.frame.collect_schema())
     scan.check(frame.height)
     return frame.with_columns(one_form(pl.col(name), dtype) for name, dtype in frame.schema.items() if dtype.is_float())
 
@@ -311,11 +317,13 @@ class ExactSums:
 
     Every float is a sum of three neighbouring powers of 2**32, each times a digit: a whole number below 2**32. Digits
     are added up exactly, for each group and each power by itself, and a group has rows for its own powers only. So
-    neither a sum nor the memory depends on how large or small the floats of other groups are.
+    neither a sum nor the memory depends on how large or small the floats of other groups are. The sum and the mean of a
+    column share the digits.
     """
 
     def __init__(self, name: str, number: int) -> None:
         self._name, self._prefix = name, f"{OWN_IN_STEPS}sum {number} "
+        self._total: NDArray[np.float64] | None = None
 
     def parts(self) -> list[pl.Expr]:
         """Return what is counted in each group: how many floats are there, and how many are not finite."""
@@ -330,7 +338,9 @@ class ExactSums:
 
     def finish(self, frame: pl.DataFrame, groups: pl.DataFrame, keys: Sequence[str], *, mean: bool) -> pl.Series:
         """Return the sum of each group, or the mean, which is null for no floats."""
-        total = self._finite(frame, groups, keys)
+        if self._total is None:
+            self._total = self._finite(frame, groups, keys)
+        total = self._total
         count, nan, high, low = (groups[f"{self._prefix}{name}"].to_numpy() for name in ("count", "nan", "high", "low"))
         total = np.where(high > 0, math.inf, np.where(low > 0, -math.inf, total))
         total = np.where((nan > 0) | ((high > 0) & (low > 0)), math.nan, total) + 0.0  # one form of zero
@@ -501,7 +511,7 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
     What one unit can change: its own rows, because a frame ends where its group does. Prefix sums run over all rows,
     but they are whole numbers, so what other groups add to them cancels out exactly.
     """
-    ends = value.frame or Frame(None, None)
+    ends = value.frame or WindowFrame(None, None)
     first, last = (_ends_by_value if ends.by_value else _ends_by_row)(frame, ends, value.order)
     last = np.maximum(last, first - 1)  # a frame without rows ends before it starts
     column = frame[value.column or ""]
@@ -523,7 +533,7 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
 
 
 def _ends_by_row(
-    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+    frame: pl.DataFrame, ends: WindowFrame, order: Sequence[SortColumn]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and the last row of each frame, whose ends are counted in rows."""
     place, size = frame[_PLACE].to_numpy(), frame[_SIZE].to_numpy()
@@ -533,7 +543,7 @@ def _ends_by_row(
 
 
 def _ends_by_value(
-    frame: pl.DataFrame, ends: Frame, order: Sequence[SortColumn]
+    frame: pl.DataFrame, ends: WindowFrame, order: Sequence[SortColumn]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and the last row of each frame, whose ends are distances from the row's own value.
 
@@ -613,7 +623,7 @@ def _combined(
 
 
 def _float_sums(
-    frame: pl.DataFrame, column: pl.Series, ends: Frame, first: NDArray[np.int64], last: NDArray[np.int64]
+    frame: pl.DataFrame, column: pl.Series, ends: WindowFrame, first: NDArray[np.int64], last: NDArray[np.int64]
 ) -> pl.Series:
     """Return sums of floats over frames. Each is added up from the frame's open end, or in pieces."""
     total = np.zeros(frame.height)
@@ -632,7 +642,7 @@ def _float_sums(
 
 def _extremes(frame: pl.DataFrame, value: UnitValue, first: NDArray[np.int64], last: NDArray[np.int64]) -> pl.Series:
     """Return the smallest or largest value of each frame. Values are compared by their places among all values."""
-    start, end, _ = value.frame or Frame(None, None)
+    start, end, _ = value.frame or WindowFrame(None, None)
     name = value.column or ""
     column = frame.select(_without_nan(pl.col(name), frame.schema[name])).to_series()
     known = column.drop_nulls().unique().sort(descending=value.function == "frame_max")

@@ -46,14 +46,14 @@ from dp_polars._engines.unit_steps import (
     unique_columns,
 )
 from dp_polars._expressions.types import kind_of
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, Frame, SortColumn, UnitValue
+from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue, WindowFrame
 
 _MOST_PLACE = (1 << 31) - 1  # largest place that Spark's windows count to
 _MOST_CATEGORIES = 2_000
 _MOST_DIGITS = 25  # of decimals that are added up: the sum of 10**13 of them still fits into 38 digits
 _SHORT = (pl.Int8, pl.Int16, pl.UInt8, pl.UInt16, pl.Boolean)  # the sum of 2**42 of them fits into 64 bits
 _INFINITE = literal(math.inf, DOUBLE)
-_SO_FAR: Frame = (None, 0)
+_SO_FAR = WindowFrame(None, 0)
 _JOINS = {"inner": "INNER JOIN", "left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
 
 
@@ -329,7 +329,9 @@ def _of_row(parts: _StepColumns, value: UnitValue, partition: Sequence[str]) -> 
             if dtype.is_float():  # NaN changes nothing, and is what there is before the first number
                 found = call("coalesce", found, literal(math.nan, DOUBLE))
             return f"CASE WHEN {x} IS NOT NULL THEN {found} END"
-    start, end = value.frame or (None, None)
+    start, end, by_value = value.frame or WindowFrame(None, None)
+    if by_value:
+        raise NotInSpark(value.function, " for a frame by RANGE")
     if any(abs(one) > _MOST_PLACE for one in (start, end) if one is not None):
         raise NotInSpark(value.function, f" for more than {_MOST_PLACE:,} rows")
     if start is not None and end is not None and start > end:
@@ -339,15 +341,15 @@ def _of_row(parts: _StepColumns, value: UnitValue, partition: Sequence[str]) -> 
         end = -start
         start, back = None, True
         order = rows.sorted_by(value.order, list(rows.columns), partition, back=True)
-    framed = f"PARTITION BY {parts.partition} ORDER BY {order} {_rows_between((start, end))}"
+    framed = f"PARTITION BY {parts.partition} ORDER BY {order} {_rows_between(WindowFrame(start, end))}"
     if value.function in ("frame_first", "frame_last"):
         kind = "first_value" if (value.function == "frame_first") != back else "last_value"
         return parts.function(call(kind, x), framed)
     return _summary(value, x, dtype, lambda text: parts.function(text, framed))
 
 
-def _rows_between(frame: Frame) -> str:
-    start, end = frame
+def _rows_between(frame: WindowFrame) -> str:
+    start, end, _ = frame
     first = "UNBOUNDED PRECEDING" if start is None else _bound(start)
     return f"ROWS BETWEEN {first} AND {'UNBOUNDED FOLLOWING' if end is None else _bound(end)}"
 
