@@ -386,3 +386,29 @@ def test_a_column_takes_no_more_than_a_few_times_its_rows_and_keeps_their_order(
             start += size
             assert len(pages._page) <= max(10, 4 * start)
         assert pages.take().tolist() == list(range(start))
+
+
+def test_the_memory_of_a_large_array_is_used_again_only_when_no_view_of_it_is_left(monkeypatch):
+    """Otherwise the rows of one question would be written over those that another one, or its frame, still holds."""
+    monkeypatch.setattr(row_store, "_MAPPED", 800)
+    monkeypatch.setattr(row_store, "_MOST_SPARE", 8000)
+    spare = row_store.SpareMemory()
+    first = spare.array(200, np.uint64)
+    place, part = first.ctypes.data, first[10:100].view(np.uint32)[5:]
+    part[:] = 7
+    del first
+    second = spare.array(200, np.uint64)
+    second[:] = 9
+    assert second.ctypes.data != place
+    assert set(part.tolist()) == {7}
+    del part
+    shorter = spare.array(150, np.uint64)
+    assert shorter.ctypes.data == place
+    assert len(shorter) == 150
+    del shorter, second
+    assert len(spare._spare) == 1
+    longer = spare.array(1000, np.uint64)  # too long for what is left
+    longer[:] = 1
+    for size in (99, 1001):  # neither small nor very large arrays are kept
+        own = spare.array(size, np.uint64)
+        assert own.base is None

@@ -6,6 +6,7 @@ Several threads may add rows to a store at the same time. One thread takes them 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,42 @@ _PAGE = 1 << 24  # words per page; the system gets the memory back when a page i
 _FIRST = 1 << 16  # words of the first page before it grows: a profile has a hundred columns, so it must not be large
 _GROWTH = 4
 _PIECE = 1 << 20  # rows that are split into parts at once
+_MAPPED = 1 << 25  # bytes from which on the C library gets an array from the system and returns it when it is freed
+_MOST_SPARE = 1 << 27  # bytes of a whole page of long words
+
+
+class SpareMemory:
+    """The memory of one large array that nobody uses any more, for the next one. It is at most 128 MiB.
+
+    Memory that is new to a process is filled with zeros by the system, and a virtual machine may have to ask its host
+    for it. Measured there, the first write to 80 MB took 20 to 1200 ms, and the next ones 10 ms.
+    """
+
+    def __init__(self) -> None:
+        self._spare: list[NDArray[np.uint8]] = []  # at most one; taking and replacing it are single steps
+
+    def array(self, size: int, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+        """Return an array whose content is arbitrary. Its memory comes back when no view of the array is left."""
+        wanted = size * np.dtype(dtype).itemsize
+        if not _MAPPED <= wanted <= _MOST_SPARE:
+            return np.empty(size, dtype)
+        try:
+            memory = self._spare.pop()
+        except IndexError:
+            memory = np.empty(wanted, np.uint8)
+        if memory.nbytes < wanted:
+            memory = np.empty(wanted, np.uint8)
+        # The array is made from a memoryview. So every view of it, and of its views, keeps this array alive, not only
+        # the memory.
+        array = np.frombuffer(memoryview(memory), dtype, size)
+        weakref.finalize(array, self._put_back, memory).atexit = False
+        return array
+
+    def _put_back(self, memory: NDArray[np.uint8]) -> None:
+        self._spare[:] = [memory]
+
+
+_SPARE = SpareMemory()
 
 
 class Pages:
@@ -34,7 +71,7 @@ class Pages:
     def __init__(self, dtype: type[np.unsignedinteger[Any]], expected: int = 0) -> None:
         self._dtype = dtype
         self._pages: list[NDArray[Any]] = []
-        self._page: NDArray[Any] = np.empty(min(max(_FIRST, expected), _PAGE), dtype)
+        self._page: NDArray[Any] = _SPARE.array(min(max(_FIRST, expected), _PAGE), dtype)
         self._used = 0
         self._lock = threading.Lock()
 
