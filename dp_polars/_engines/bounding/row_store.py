@@ -51,7 +51,7 @@ class SpareMemory:
             memory = np.empty(wanted, np.uint8)
         # The array is made from a memoryview. So every view of it, and of its views, keeps this array alive, not only
         # the memory.
-        array = np.frombuffer(memoryview(memory), dtype, size)
+        array = np.frombuffer(memory.data, dtype, size)
         weakref.finalize(array, self._put_back, memory).atexit = False
         return array
 
