@@ -52,6 +52,7 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "_display": (PLANNING | FEATURES | {"_release", "_audit"}, set()),
     "_cli": (PLANNING | FEATURES | {"_release", "_frame", "_display", "_sql", "_policy", "dp_polars"}, set()),
     "__main__": ({"_cli"}, set()),
+    "sqlalchemy": ({"_policy", "errors"}, set()),  # a dialect, which SQLAlchemy loads
     "spark": ({"_frame"}, set()),  # it puts the namespace on Spark's frames
     "dp_polars": (PLANNING | FEATURES | {"_release", "_frame"}, set()),
 }

@@ -193,6 +193,11 @@ class Policy:
             )
         return self.session.analyst(analyst)
 
+    @property
+    def has_ledger(self) -> bool:
+        """Whether the budget is kept in a file. Otherwise it begins anew whenever the policy is loaded."""
+        return self._document.open_ledger is not None
+
     def describe(self) -> str:
         """Return the policy as a reviewer reads it: who is protected, what may be spent, and each table."""
         document, lines = self._document, []

@@ -49,6 +49,7 @@ from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementN
 TableKey = tuple[str, ...]
 """The identity of a table: ("frame", registered name), or ("table", number of the database, schema, table)."""
 
+_MAIN = "main"
 _PUBLIC = "dp_public_"
 _CONVERTED = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)", "TIMESTAMP_S": "TIMESTAMP",
               "TIMESTAMP_MS": "TIMESTAMP"}  # fmt: skip
@@ -204,7 +205,12 @@ class Catalog:
         if registered is not None:
             return ("frame", registered)
         if self._database.aliases is not None:  # a policy names all tables that there are
-            return self._database.aliases.get(lower[0]) if len(lower) == 1 else None
+            # Tools write the schema that information_schema tells, which is `main` for these tables.
+            *schema, name = lower
+            if schema not in ([], [_MAIN]):
+                return None
+            registered = self._database.find((name,))
+            return self._database.aliases.get(name) if registered is None else ("frame", registered)
         here = tuple(fold(part) for part in self._here)
         full: list[tuple[str, ...]] = [lower] if len(lower) == 3 else []
         if len(lower) == 1:

@@ -131,7 +131,8 @@ def table_relation(node: Node, context: Context) -> Relation:
     if known.public:
         table = ScopeTable.public(alias, known.columns)
         return PublicRelation({**node, "alias": alias}, (table,), frozenset({known.key}))
-    return _private_table(known, name, node, context, alias, () if node["alias"] else known.path)
+    full = max(known.path, path, key=len)  # registered tables have no schema of their own, and may be written with one
+    return _private_table(known, name, node, context, alias, () if node["alias"] else full)
 
 
 def _private_table(
