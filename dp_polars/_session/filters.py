@@ -111,7 +111,7 @@ def times_left(terms: Terms, spent: Cost, cost: Cost) -> int:
     --------
     >>> import dp_polars as dp
     >>> terms = dp.Session(epsilon=1.0, unit="user").terms
-    >>> times_left(terms, pure_cost("0.1"), pure_cost("0.3"))
+    >>> times_left(terms, pure_cost(0.1), pure_cost(0.3))
     3
     """
     fits, too_often = 0, int(1 / SMALLEST_SHARE) + 1

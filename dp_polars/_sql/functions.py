@@ -219,6 +219,10 @@ class Functions:
         where = words.pop("where", None)
         given = [words.pop(name, None) for name in ("column", "first", "second", "value") if name in words]
         values = [parse(_text(value, "The column")) for value in given if value is not None]
+        if any(value.get("class") == "STAR" for value in values):
+            raise InvalidParameterError(
+                f"{_FUNCTIONS[function].sql_name} needs a column, and * stands for all of them."
+            )
         called = f"{_FUNCTIONS[function].sql_name}({', '.join('x' * len(values))})"
         items = list(keys.values())
         call = with_arguments(parse(called), values)
