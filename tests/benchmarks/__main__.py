@@ -4,7 +4,7 @@
 opendp[polars] to compare with; `peers` takes these, the Pythons of other libraries, `--repeats`, `--seconds` for one
 question to one library, and `--markdown`; `accuracy` takes the same except `--rows` and `--seconds`, and
 `--only TEXT` for the rows that contain a text, such as "std of dep_delay" or "mean of air_time, epsilon 1 each";
-`versions` takes `--before FOLDER`, another checkout to compare with.
+`versions` takes `--before FOLDER`, another checkout to compare with; `spark` takes `--server apache` and `--repeats`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def main(words: list[str]) -> int:
         parser.add_argument(peer, metavar="PYTHON", default=argparse.SUPPRESS)
     parser.add_argument("--before", metavar="FOLDER", default=argparse.SUPPRESS)
     parser.add_argument("--only", metavar="TEXT", default=argparse.SUPPRESS)
+    parser.add_argument("--server", choices=("sail", "apache"), default=argparse.SUPPRESS)
     parser.add_argument("--repeats", type=int, default=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=argparse.SUPPRESS)
     parser.add_argument("--markdown", action="store_true")
