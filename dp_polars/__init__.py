@@ -161,4 +161,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
