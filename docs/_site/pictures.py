@@ -46,13 +46,13 @@ def way_of_a_query() -> tuple[str, int, str]:
     """Draw the steps from a question to its answer."""
     steps = [
         ("Question", "Polars or SQL", "box"),
-        ("Plan", "noise and price", "box"),
+        ("Plan", "noise, price", "box"),
         ("Charge", "one budget", "box"),
         ("Exact sums", "caps, bounds", "private"),
         ("Noise", "exact integers", "private"),
-        ("Answer", "and its interval", "box"),
+        ("Answer", "with interval", "box"),
     ]
-    wide, gap = 92, 17
+    wide, gap = 96, 12
     drawn = [box(3 * (wide + gap) - 8, 8, 2 * wide + gap + 16, 122, "zone")]
     drawn.append(text(4 * (wide + gap) - gap / 2, 28, "sees private rows", "quiet"))
     for place, (name, below, kind) in enumerate(steps):
@@ -89,8 +89,9 @@ def noise_against_epsilon() -> tuple[str, int, str]:
         points = [(across(epsilon), up(max(error, 1))) for epsilon, error in zip(epsilons, errors, strict=True)]
         drawn += [line(*points, kind=f"curve {kind}")]
         drawn.append(text(right + 8, points[-1][1] + 4, name, "small", "start"))
+    errors_of_five = float(dp.mechanisms.laplace_error(sensitivity=5, epsilon=2))
     drawn.append(text((left + right) / 2, bottom + 42, "epsilon of the question", "quiet"))
-    drawn.append(text(right + 8, up(1000) + 4, "A person counts in", "small", "start"))
+    drawn.append(text(right + 8, up(errors_of_five) - 16, "a person is in", "small quiet", "start"))
     return "Half the epsilon means twice the noise", bottom + 52, "".join(drawn)
 
 
