@@ -229,7 +229,8 @@ class Reservation:
         """Store the released frame, and the noisy numbers that it was made from."""
         self._check_open()
         try:
-            stored = to_ipc(frame.to_frame() if isinstance(frame, pl.Series) else frame)
+            shown = as_shown(frame.to_frame() if isinstance(frame, pl.Series) else frame)
+            stored = _written(shown)
             numbers = None if draw is None else draw.stored(draw_key)
         except InvalidDataError as error:
             self._unfit = error
@@ -242,7 +243,7 @@ class Reservation:
         self._open = False
         entry = self._ledger.entry(self.id)
         part = partial(part_of, self._terms, self.before, entry.cost)
-        return Release(entry, lambda: from_ipc(stored, entry.id), part=part, stored=False)
+        return Release(entry, lambda: shown, part=part, stored=False)
 
     def fail(self, *, closes: bool = True) -> None:
         """Mark the release as failed. The charge stays, because data may have been read after it was made.
@@ -296,31 +297,57 @@ def release_key(query: bytes, source: bytes) -> bytes:
     return digest.digest()
 
 
+_FEW_CELLS = 1_000
+_PLAIN = frozenset(
+    {
+        *(pl.Boolean, pl.String, pl.Float32, pl.Float64),
+        *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+    }
+)
+"""Types whose values Python holds exactly."""
+
+
 def to_ipc(frame: pl.DataFrame) -> bytes:
-    """Return a frame as Arrow IPC bytes that hold what the frame shows and nothing else.
+    """Return a frame as Arrow IPC bytes that hold what the frame shows and nothing else."""
+    return _written(as_shown(frame))
+
+
+def as_shown(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a copy of a frame that holds what the frame shows and nothing else.
 
     The buffers of a frame can hold more than it shows: strings of rows that were filtered out, values behind nulls, the
-    categories of a Categorical in the order of the data. Parquet writes values one by one, so a round trip through it
-    drops all of that.
+    categories of a Categorical in the order of the data. A small frame of plain types is made anew from its values.
+    Parquet writes values one by one, so a round trip through it drops everything else from other frames.
     """
     if not isinstance(frame, pl.DataFrame):
         raise InvalidDataError(f"A release must be a Polars DataFrame or Series, got {type(frame).__name__}.")
+    if frame.width and frame.height * frame.width <= _FEW_CELLS and _PLAIN.issuperset(frame.dtypes):
+        return pl.DataFrame([pl.Series(column.name, column.to_list(), column.dtype) for column in frame])
     if any(isinstance(dtype, pl.Categorical) for dtype in frame.schema.values()):
         frame = frame.with_columns(cs.categorical().cast(pl.String))
     unfit = [name for name, dtype in frame.schema.items() if "Categorical" in str(dtype) or dtype == pl.Object]
-    values, buffer = io.BytesIO(), io.BytesIO()
+    values = io.BytesIO()
     try:
         if not unfit:
             frame.write_parquet(values)
             values.seek(0)
             plain = pl.read_parquet(values)
-            plain = plain if plain.schema == frame.schema else plain.cast(frame.schema)
-            plain.write_ipc(buffer, compression="zstd")
+            return plain if plain.schema == frame.schema else plain.cast(frame.schema)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         unfit = frame.columns
-    if unfit:
-        raise InvalidDataError(f"The type of {', '.join(unfit)} can't be stored: cast it before the release.")
-    return buffer.getvalue()
+    raise _not_storable(unfit)
+
+
+def _written(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        frame.write_ipc(buffer, compression="zstd")
+        return buffer.getvalue()
+    raise _not_storable(frame.columns)
+
+
+def _not_storable(names: list[str]) -> InvalidDataError:
+    return InvalidDataError(f"The type of {', '.join(names)} can't be stored: cast it before the release.")
 
 
 def from_ipc(stored: bytes, identifier: int) -> pl.DataFrame:
