@@ -364,7 +364,8 @@ def test_estimated_caps_whose_noise_64_bits_do_not_hold_are_lowered():
     """Before, such caps were an error after the charge, and closed the session."""
     one = aggregate("var", (Fraction(-1), Fraction(1)), integers=False)
     spend = Spend(epsilon=Fraction(1, 100))
-    asked = query(aggregates=(one,), domain=DOMAIN, max_groups="auto", max_rows="auto", spend=spend, rollup=True)
+    both = (one, aggregate("count_units"))  # units are counted in groups, so each cap is estimated by itself
+    asked = query(aggregates=both, domain=DOMAIN, max_groups="auto", max_rows="auto", spend=spend)
     plan = plan_of(asked, terms_of(1))
     groups, rows = plan.estimates
     largest = [Found(estimate=one, chosen=(one.candidates[-1],), units=100) for one in (groups, rows)]
