@@ -9,6 +9,7 @@ from dp_polars._aggregates.base import RowRule, Shape
 from dp_polars._aggregates.cut import CUT_BY_BOUNDS, CUT_BY_CAP
 from dp_polars._display.text import percent
 from dp_polars._plan.query import SQL_STEP
+from dp_polars._plan.units_needed import rows_cap_name
 
 if TYPE_CHECKING:
     from dp_polars._plan.plan import Plan
@@ -52,15 +53,15 @@ def cut_text(plan: Plan) -> str | None:
         else:
             known.append(f"{percent(share)} of units are in more groups than {plan.bounds.max_groups:,} ({source})")
     if caps and CUT_BY_CAP in measured:
-        known.append(f"{CUT_BY_CAP} counts the units with more than {max(caps):,} rows in a group")
+        known.append(f"{CUT_BY_CAP} counts the units with more than {max(caps):,} rows in {_where(plan, 'a group')}")
     elif caps:
-        across = plan.query.across
-        share = None if profile is None or across else profile.share_beyond("max_rows_per_group", max(caps))
+        name = rows_cap_name(plan)
+        share = None if profile is None else profile.share_beyond(name, max(caps))
         if share is None:
-            unknown.append("the cap on rows in all groups" if across else "max_rows_per_group")
+            unknown.append(name)
         else:
-            text = f"{percent(share)} of units have more rows than {max(caps):,} in a group chosen at random"
-            known.append(f"{text} ({source})")
+            where = _where(plan, "a group chosen at random")
+            known.append(f"{percent(share)} of units have more rows than {max(caps):,} in {where} ({source})")
     if values and CUT_BY_BOUNDS in measured:
         known.append(f"{CUT_BY_BOUNDS} counts the units with values outside the bounds")
     elif values:
@@ -77,11 +78,15 @@ def cut_text(plan: Plan) -> str | None:
     return "; ".join(known) or None
 
 
+def _where(plan: Plan, group: str) -> str:
+    return "all groups together" if plan.query.across else group
+
+
 def _ways(plan: Plan, unknown: list[str], *, counted: bool) -> str:
     """Return how to learn what is cut off. `cut=True` counts only rows beyond a cap and values outside bounds."""
     in_sql = any(json.loads(step)[0] == SQL_STEP for step in plan.query.steps if step.startswith("["))
     profile = "SUMMARIZE the table" if in_sql else "adopt a profile (df.dp.profile)"
-    countable = {"max_rows_per_group": CUT_BY_CAP, "bounds": CUT_BY_BOUNDS}
+    countable = {"max_rows_per_group": CUT_BY_CAP, "max_rows": CUT_BY_CAP, "bounds": CUT_BY_BOUNDS}
     found = [] if counted else [f"dp_{countable[name]}()" for name in unknown if name in countable]
     if not found:
         return profile
@@ -115,7 +120,7 @@ def weights_text(plan: Plan) -> str | None:
     what = f"the {_listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
     most = max(compiled.cap.max_rows for compiled in weighed)
     rows = f"{most:,} {'row' if most == 1 else 'rows'}"
-    where = "all groups together" if plan.query.across else "a group"
+    where = _where(plan, "a group")
     return (
         f"a unit with more than {rows} in {where} counts as {rows} in {what}; no interval shows how far this moves it"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dp_polars._plan.auto import Estimate
     from dp_polars._plan.plan import Measurement, Plan
 
+_Shown = TypeVar("_Shown")
+
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
 
@@ -30,6 +32,7 @@ _CAPS = {
     "max_rows_per_group": "max_rows_per_group",
     "max_rows": "cap on rows in all groups",
 }
+_ROWS = {False: "rows per unit and group", True: "rows per unit in all groups"}
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -44,11 +47,14 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     unknown = {estimate.what: unknown_text(estimate) for estimate in plan.estimates if estimate.value is None}
     across = query.across or "max_rows" in unknown
     groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
-    if not across:
+    if not across or bounds.enforce_groups or "max_groups" in unknown:
         rows.append(("groups per unit", groups))
     later = unknown.get("max_rows", unknown.get("max_rows_per_group"))
-    caps = _different(_cap(compiled) for compiled in asked) if later is None else [later]
-    rows += [("rows per unit in all groups" if across else "rows per unit and group", text) for text in caps]
+    if later is not None:
+        rows.append((_ROWS[across], later))
+    else:
+        caps = dict.fromkeys(compiled.cap for compiled in asked)
+        rows += _different((_ROWS[cap.across], f"{cap.max_rows} ({cap.rule})") for cap in caps)
     limits = _different([text for compiled in asked for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
     rows += plan.unreliable_rows()
@@ -118,12 +124,8 @@ def _rank_text(measurement: Measurement) -> str:
     return f"a rank within {off:,} rows of the wanted one in 95 % of groups"
 
 
-def _different(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
-
-
-def _cap(compiled: CompiledAggregate) -> str:
-    return f"{compiled.cap.max_rows} ({compiled.cap.rule})"
+def _different(given: Iterable[_Shown]) -> list[_Shown]:
+    return list(dict.fromkeys(given))
 
 
 def unknown_text(estimate: Estimate) -> str:

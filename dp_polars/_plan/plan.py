@@ -244,7 +244,7 @@ class Plan(StoredPlan):
             return []
         unknown = {estimate.what for estimate in self.estimates}
         groups = _SOME_GROUPS if "max_groups" in unknown else (self.bounds.max_groups,)
-        rows = _SOME_ROWS if "max_rows_per_group" in unknown else (self.query.max_rows,)
+        rows = _SOME_ROWS if unknown & {"max_rows", "max_rows_per_group"} else (self.query.max_rows,)
         found = []
         for max_groups, max_rows in product(groups, rows):
             likely = replace(self.query, max_groups=max_groups, max_rows=max_rows)

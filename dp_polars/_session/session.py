@@ -71,6 +71,10 @@ class Session:
         The columns that are constant for each unit.
     max_groups, max_rows_per_group
         The default contribution bounds: groups per unit, and rows per unit and group. "auto" estimates them.
+    max_rows
+        The default cap on the rows of a unit in all groups together. Aggregates use it in place of `max_rows_per_group`
+        and, where it is enough, of `max_groups`; see `dp.Options`. Choices, streams and syntheses use
+        `max_rows_per_group`.
     queries
         The number of queries that the session is planned for, profiles included. A query that names no spend gets the
         share 1/queries, and all of them fit. In an approximate session, a share is a part of the sum of epsilons or of
@@ -112,6 +116,7 @@ class Session:
         per_unit: str | Sequence[str] = (),
         max_groups: Cap = None,
         max_rows_per_group: Cap = None,
+        max_rows: Cap = None,
         queries: int | None = None,
         key_delta: Number | None = None,
         ledger: str | Path | None = None,
@@ -126,7 +131,11 @@ class Session:
             key_delta=key_delta,
         )
         defaults = read_defaults(
-            per_unit=per_unit, max_groups=max_groups, max_rows_per_group=max_rows_per_group, queries=queries
+            per_unit=per_unit,
+            max_groups=max_groups,
+            max_rows_per_group=max_rows_per_group,
+            max_rows=max_rows,
+            queries=queries,
         )
         chosen = replace(defaults, account=chosen_account(terms, defaults.queries, defaults.max_groups))
         if ledger == ":memory:":

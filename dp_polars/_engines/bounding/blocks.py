@@ -49,10 +49,14 @@ class Block:
     starts: Numbers
     codes: Numbers | None
 
-    def runs_at(self, places: Numbers) -> Block:
-        """Return some of the runs without their units and orders. The rows of all runs stay where they are."""
+    def runs_at(self, places: Numbers, *, units: bool = False) -> Block:
+        """Return some of the runs without their orders, and with their `units` only if they are needed.
+
+        The rows of all runs stay where they are.
+        """
         starts = self.starts[:0] if self.codes is None else self.starts[places]  # rows without values are only counted
-        return Block(self.unit[:0], None, self.group[places], self.rows[places], starts, self.codes)
+        unit = self.unit[places] if units else self.unit[:0]
+        return Block(unit, None, self.group[places], self.rows[places], starts, self.codes)
 
 
 Orders = Callable[[AnyWords, Numbers], Words]

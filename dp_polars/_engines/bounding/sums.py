@@ -31,6 +31,7 @@ class CappedSums:
     def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
         self._lane, self._cap = lane, cap
         self._added = [one for one in lane.sums if not self._is_runs(one)]
+        self._across = any(one.across for one in self._added)
         long = [None if one.of in ("rows", "units", "over") else one.inner - one.fine for one in self._added]
         self._sums = Sums(groups, long)
 
@@ -41,7 +42,7 @@ class CappedSums:
     def collect(self, block: Block) -> None:
         """Cap the runs of a block and add them up."""
         kept = kept_runs(block, self._cap)
-        runs = block if kept is None else block.runs_at(np.flatnonzero(kept))
+        runs = block if kept is None else block.runs_at(np.flatnonzero(kept), units=self._across)
         values = BlockValues(runs, self._lane)
         self._sums.add(runs.group, [_term(one, runs, values) for one in self._added])
 
@@ -171,6 +172,8 @@ def _term(one: GroupSum, block: Block, values: BlockValues) -> Numbers:
     """Return the contribution of each run to a sum."""
     rows = block.rows if one.everyone else values.rows
     most = None if one.max_rows is None else min(one.max_rows, _MOST_ROWS)
+    if one.of == "over" and one.across and most is not None:
+        return ((_rows_of_unit(block, rows) > most) & (rows > 0)).astype(np.int64)
     if one.across and most is not None:
         total, bits = (rows, 1) if one.of == "rows" else values.totals(one)
         return scaled_across(total, rows, _rows_of_unit(block, rows), most, one.shift, one.inner, bits)
