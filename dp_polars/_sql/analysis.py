@@ -27,7 +27,7 @@ from dp_polars._sql.joins import joined
 from dp_polars._sql.pivots import pivot_select
 from dp_polars._sql.plain_sql import PLAIN, private_sql
 from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
-from dp_polars._sql.public_facts import schema_query
+from dp_polars._sql.public_facts import columns_alone, schema_query, without_rows
 from dp_polars._sql.relations import (
     Context,
     PrivateRelation,
@@ -160,6 +160,10 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
     `intervals` are those that the statement's options want beside the private aggregates of the outermost SELECT.
     """
     analyser = _Analyser(context, intervals)
+    rest = without_rows(node)
+    relation = _Analyser(context).query(rest, {}, top=True) if rest is not None else None
+    if isinstance(relation, PrivateRelation) and len(relation.tables) == 1:  # its columns are public
+        return Analysis(columns_alone(relation.tables[0].columns, context.parser), (), ())
     relation = analyser.query(node, {}, top=True)
     if isinstance(relation, PrivateRelation):
         aggregates = "private aggregates: dp_count(*), dp_count_units(), dp_sum(x, 0, 100), dp_avg(x, 0, 100)"
