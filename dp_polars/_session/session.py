@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from dp_polars._display.charts.base import portable
 from dp_polars._display.session import budget_chart, session_html, session_text
 from dp_polars._display.text import percent, refused_parts
 from dp_polars._numbers import Number, exact, flag_of
@@ -760,6 +761,7 @@ class Session:
                 entry,
                 partial(self._read, entry.id),
                 part=partial(self._part, entry),
+                terms=self._terms,
                 stored=False,
                 plan=self._plans.get(entry.id),
             )
@@ -792,13 +794,14 @@ class Session:
 
     def _shown(self, entry: Entry, frame: pl.DataFrame, plan: object) -> Release:
         """Return a stored release with a frame that presents its noisy numbers in another way."""
-        return Release(entry, lambda: frame, part=partial(self._part, entry), stored=True, plan=plan)
+        return Release(entry, lambda: frame, part=partial(self._part, entry), terms=self._terms, stored=True, plan=plan)
 
     def _released(self, entry: Entry, frame: bytes) -> Release:
         return Release(
             entry,
             lambda: from_ipc(frame, entry.id),
             part=partial(self._part, entry),
+            terms=self._terms,
             stored=True,
             plan=self._plans.get(entry.id),
         )
@@ -924,7 +927,7 @@ class Session:
         >>> "layer" in session.plot().to_dict()
         True
         """
-        return budget_chart(self)
+        return portable(budget_chart(self))
 
     def __repr__(self) -> str:
         terms = self._terms.described()
