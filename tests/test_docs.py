@@ -200,11 +200,12 @@ def test_the_statements_of_the_page_about_sql_are_answered():
     database.sql("CREATE TABLE responses AS SELECT true AS vote, 'north' AS region FROM range(100)")
     session = dp.Session(epsilon=10.0, delta=1e-6, unit="user_id", max_groups=1, max_rows_per_group=2)
     dp.register(database, session)
-    statements = [one for one in on_your_own_connection.split(";") if one.strip()]
-    for statement in statements:
+    statements = re.sub(r" *--.*", "", on_your_own_connection).split(";")
+    for statement in filter(str.strip, statements):
         several = "by := 'region, month', keys := [...]"
-        statement = statement.replace(several, "by := 'region', keys := ['north']").replace("[...]", "['tea', 'nuts', 'milk']")
-        assert database.sql(statement).fetchall(), statement
+        complete = statement.replace(several, "by := 'region', keys := ['north']")
+        complete = complete.replace("[...]", "['tea', 'nuts', 'milk']")
+        assert database.sql(complete).fetchall(), complete
 
 
 def test_every_public_name_is_in_the_reference():
