@@ -194,10 +194,10 @@ def _candidates(
         guarantee = None if bought is None else _for_one_unit(bought[0].epsilon, delta, terms.group_size)
         if guarantee is not None:
             units_at_least = _least_units(*guarantee, bounds.max_groups, terms.adjacency)
-            way = partial(candidate, way=Way(by="rule", share=share))
+            with_loss = partial(candidate, way=Way(by="rule", share=share))
             yield _Rule(
                 least=grown * math.sqrt(units_at_least + query.min_units - 1),
-                candidate=partial(_candidate_of_rule, way, grown, guarantee, query, terms, bounds),
+                candidate=partial(_candidate_of_rule, with_loss, grown, guarantee, query, terms, bounds),
             )
 
 

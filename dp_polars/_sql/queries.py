@@ -148,7 +148,8 @@ class PlannedStatement:
 
     def release(self) -> dict[str, pl.DataFrame]:
         """Release all private queries, or none if the budget doesn't cover all; return the tables of released rows."""
-        new = [query for query in self.queries if query.is_new()]
+        # A single query is checked when it is charged.
+        new = [query for query in self.queries if query.is_new()] if len(self.queries) > 1 else []
         if new:
             self.session.check(sum((query.plan.cost for query in new), NOTHING))
         try:
