@@ -87,7 +87,7 @@ def read_once(
     empty = pl.DataFrame(schema={name: schema[name] for name in kept}).with_columns(
         pl.Series(name, places[:0]) for name, (_, places) in ordered.items()
     )
-    together = pl.concat([empty, *done])
+    together = done[0] if len(done) == 1 and done[0].schema == empty.schema else pl.concat([empty, *done])
     codes = {
         name: KnownCodes(name, schema[name], CodedColumn(values, together[name]))
         for name, (values, _) in ordered.items()
