@@ -60,6 +60,11 @@ class AnalystConnection:
         """The columns of the last result."""
         return self._connection.description
 
+    @property
+    def rowcount(self) -> int:
+        """The number of rows of the last answer; -1 before the first statement."""
+        return self._connection.rowcount
+
     def fetchone(self) -> Any:
         """Return the next row of the last result."""
         return self._connection.fetchone()

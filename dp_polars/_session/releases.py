@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
+from dp_polars._display.report import Report, report_of
 from dp_polars._display.session import release_html, release_text
 from dp_polars._display.text import budget_text, escaped
 from dp_polars._session.cost import Cost
@@ -49,6 +50,8 @@ class Release:
     >>> release = session.releases[0]
     >>> release.frame.equals(counted), release.state, release.part, release.cost, release.error
     (True, 'committed', 0.5, <dp.Cost epsilon 0.5, rho 0.122459>, {'count': 6.0})
+    >>> release.title, release.keys
+    ('Count', ())
     >>> release.notes  # every row is a unit here, so no cap cuts anything off
     []
     """
@@ -59,11 +62,12 @@ class Release:
         read: Callable[[], pl.DataFrame | None],
         *,
         part: Callable[[], float],
+        terms: Terms,
         stored: bool,
         plan: Any = None,
     ) -> None:
         self.entry, self.stored, self.plan = entry, stored, plan
-        self._read, self._part = read, part
+        self._read, self._part, self._terms = read, part, terms
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -130,6 +134,46 @@ class Release:
         """
         found: list[tuple[str, str]] = getattr(self.plan, "notes", list)()
         return found
+
+    @property
+    def title(self) -> str:
+        """What was asked, as a title: the label that the user gave, or the question and its filters."""
+        return self.label if self.plan is None else str(self.plan.in_words())
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the key columns of the frame.
+
+        If another process made the release, these are the columns before the first number.
+        """
+        query = getattr(self.plan, "query", None)
+        if query is not None:
+            return tuple(key.name for key in query.keys if key.name in self.frame.columns)
+        names = self.frame.columns
+        numbers = [place for place, dtype in enumerate(self.frame.dtypes) if dtype.is_numeric()]
+        return tuple(names[: numbers[0]]) if numbers else tuple(names)
+
+    def report(self) -> Report:
+        """Return the release as a paragraph and a table for a memo, in Markdown and HTML.
+
+        The paragraph says how the data are protected, how much of each unit counts, how accurate the numbers are, and
+        what is missing. It follows from the plan and from released numbers, and it costs nothing.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> visits = pl.DataFrame({"user": range(200), "region": ["north", "south"] * 100})
+        >>> with dp.Session(epsilon=1.0, unit="user", max_rows_per_group=1) as session:
+        ...     counts = visits.dp.count("region", keys=["north", "south"], epsilon=0.5)
+        >>> print(session.releases[-1].report().markdown)
+        ## Count by region
+        ...
+        | region | count |
+        |:--|--:|
+        | north | ... |
+        | south | ... |
+        """
+        return report_of(self, self._terms if self.plan is None else self.plan.terms)
 
     def __repr__(self) -> str:
         shown = f", {self._shape()}" if self.state == "committed" else ""
@@ -244,7 +288,7 @@ class Reservation:
         self._open = False
         entry = self._ledger.entry(self.id)
         part = partial(part_of, self._terms, self.before, entry.cost)
-        return Release(entry, lambda: shown, part=part, stored=False)
+        return Release(entry, lambda: shown, part=part, terms=self._terms, stored=False)
 
     def fail(self, *, closes: bool = True) -> None:
         """Mark the release as failed. The charge stays, because data may have been read after it was made.

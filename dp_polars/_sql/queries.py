@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -33,7 +35,7 @@ from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.allowed_functions import CUTS, ENDS
 from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
 from dp_polars._sql.catalog import Catalog
-from dp_polars._sql.syntax_tree import Node, base_table, canonical, fold, select_node
+from dp_polars._sql.syntax_tree import Node, Parser, base_table, canonical, fold, select_node
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -344,6 +346,41 @@ def _refuse_unknown_ends(planned: PlannedQuery) -> None:
         raise InvalidParameterError(f"{call.name} has no dp_{end} here. {ways}{more}")
 
 
+@contextmanager
+def _naming_values(query: SqlQuery, *, always: bool) -> Iterator[None]:
+    """Say in an error about missing bounds which expression lacks them, and the call that would have them.
+
+    The call is written out for a calculation, and `always` with a policy, where plain SQL has no place for options.
+    """
+    try:
+        yield
+    except InvalidParameterError as error:
+        code: str = error.code
+        if code != "bounds-missing":
+            raise
+        for call, columns in zip(query.calls, query.values, strict=True):
+            for node, name in zip(call.values, columns, strict=True):
+                plain = node["class"] == "COLUMN_REF"
+                if f"bounds for {name}:" in error.args[0] and (always or not plain):
+                    written = node["column_names"][-1] if plain else _text(node)
+                    text = error.args[0].replace(f"bounds for {name}:", f"bounds for {written}:")
+                    listed = ", ".join(map(_text, call.values))
+                    error.args = (_SAY_BOUNDS.sub(rf"Write {call.name}({listed}, \1)", text),)
+                    raise
+        raise
+
+
+_SAY_BOUNDS = re.compile(r"Say (bounds=\((?:[^()]|\([^()]*\))*\))")
+
+
+def _text(node: Node) -> str:
+    """Return an expression as its author could write it."""
+    parser = Parser()
+    select = {**parser.select("SELECT 1"), "select_list": [{**node, "alias": ""}]}
+    text = parser.text(select).removeprefix("SELECT ")
+    return text[1:-1] if re.fullmatch(r"\([^()]*\)", text) else text
+
+
 def _question(
     query: SqlQuery, session: Session, catalog: Catalog, options: dict[str, Any], query_options: dict[str, Any]
 ) -> AggregateQuestion | ChoiceQuestion:
@@ -364,9 +401,10 @@ def _question(
         # A single aggregate has its default name, so its position in SELECT is not part of the query.
         asked[None if query.questions == 1 else answer] = whole.asked(columns)
     cut = [call for call in query.calls if call.counts_cut]
-    if not cut:
-        return question_of(view, asked, keys, Options(**query_options))  # type: ignore[typeddict-item]
-    question = question_of(view, asked, keys, Options(**{**query_options, "cut": True}))  # type: ignore[typeddict-item]
+    if cut:
+        query_options = {**query_options, "cut": True}
+    with _naming_values(query, always=bool(view.rules)):
+        question = question_of(view, asked, keys, Options(**query_options))  # type: ignore[typeddict-item]
     for call in cut:
         if not any(isinstance(aggregate, CUTS[call.name]) for aggregate in question.plan.query.aggregates):
             what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that rows are clipped to"
