@@ -549,6 +549,10 @@ class Catalog:
         except duckdb.Error as error:
             raise unbound(error) from None
 
+    def check_text(self, query: Node, released: Mapping[str, pl.DataFrame]) -> None:
+        """Check the text of a query that is known to bind."""
+        self._sandbox.checked_text(query, frozenset(released))
+
     def public_frame(self, query: Node) -> pl.DataFrame:
         """Run a query over public tables and return its rows."""
         named, tables = self._handed_over(query)
@@ -601,8 +605,11 @@ class Catalog:
             cursor.close()
 
     def _run(self, *texts: str) -> list[list[Any]]:
-        """Return the rows of several queries, which share a cursor because opening one costs as much as a query."""
-        cursor = self._database.cursor()
+        """Return the rows of several queries about system tables, which no setting of a cursor matters to.
+
+        They share a cursor because opening one costs as much as a query.
+        """
+        cursor = self._database.connection.cursor()
         try:
             return [cursor.execute(sql).fetchall() for sql in texts]
         finally:
