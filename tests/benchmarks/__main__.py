@@ -28,6 +28,7 @@ NAMES = (
     "streams",
     "many",
     "accuracy",
+    "collapses",
     "peers",
     "versions",
 )
