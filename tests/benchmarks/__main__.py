@@ -29,6 +29,7 @@ NAMES = (
     "many",
     "accuracy",
     "collapses",
+    "caps",
     "peers",
     "versions",
 )
