@@ -14,7 +14,7 @@ import dp_polars as dp
 from dp_polars._sql.functions import _FUNCTIONS
 
 ROOT = Path(__file__).parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 
 POINTER = re.compile(r"`(tests/[\w/]+\.py)(?:::([^`]+))?`")

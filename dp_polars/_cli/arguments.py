@@ -84,6 +84,9 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
     caps.add_argument(
+        "--max-rows", type=_cap, metavar="N|auto", help="how many rows one person adds to all groups together, instead"
+    )
+    caps.add_argument(
         "--per-unit", action="append", metavar="COLUMN", help="a column that is constant for each person (repeatable)"
     )
     spend = caps.add_mutually_exclusive_group()
@@ -144,7 +147,7 @@ def cap(text: str) -> int | str:
 # ---------------------------------------------------------------------- the session that pays
 
 _TERMS = ("epsilon", "delta", "rho", "key_delta", "unit", "adjacency", "group_size")
-_DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group", "queries")
+_DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group", "max_rows", "queries")
 
 
 class SessionArguments:

@@ -39,7 +39,7 @@ class TableRules:
     session
         The session that pays for every question to the table.
     caps
-        The default contribution bounds: "max_groups" and "max_rows_per_group".
+        The default contribution bounds: "max_groups", "max_rows_per_group" and "max_rows".
     bounds, keys
         The default bounds, which may be "auto", and the public keys of columns, by their names in the source.
     withheld

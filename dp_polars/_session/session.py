@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from dp_polars._display.charts.base import portable
 from dp_polars._display.session import budget_chart, session_html, session_text
 from dp_polars._display.text import percent, refused_parts
 from dp_polars._numbers import Number, exact, flag_of
@@ -71,6 +72,10 @@ class Session:
         The columns that are constant for each unit.
     max_groups, max_rows_per_group
         The default contribution bounds: groups per unit, and rows per unit and group. "auto" estimates them.
+    max_rows
+        The default cap on the rows of a unit in all groups together. Aggregates use it in place of `max_rows_per_group`
+        and, where it is enough, of `max_groups`; see `dp.Options`. Choices, streams and syntheses use
+        `max_rows_per_group`.
     queries
         The number of queries that the session is planned for, profiles included. A query that names no spend gets the
         share 1/queries, and all of them fit. In an approximate session, a share is a part of the sum of epsilons or of
@@ -112,6 +117,7 @@ class Session:
         per_unit: str | Sequence[str] = (),
         max_groups: Cap = None,
         max_rows_per_group: Cap = None,
+        max_rows: Cap = None,
         queries: int | None = None,
         key_delta: Number | None = None,
         ledger: str | Path | None = None,
@@ -126,7 +132,11 @@ class Session:
             key_delta=key_delta,
         )
         defaults = read_defaults(
-            per_unit=per_unit, max_groups=max_groups, max_rows_per_group=max_rows_per_group, queries=queries
+            per_unit=per_unit,
+            max_groups=max_groups,
+            max_rows_per_group=max_rows_per_group,
+            max_rows=max_rows,
+            queries=queries,
         )
         chosen = replace(defaults, account=chosen_account(terms, defaults.queries, defaults.max_groups))
         if ledger == ":memory:":
@@ -751,6 +761,7 @@ class Session:
                 entry,
                 partial(self._read, entry.id),
                 part=partial(self._part, entry),
+                terms=self._terms,
                 stored=False,
                 plan=self._plans.get(entry.id),
             )
@@ -783,13 +794,14 @@ class Session:
 
     def _shown(self, entry: Entry, frame: pl.DataFrame, plan: object) -> Release:
         """Return a stored release with a frame that presents its noisy numbers in another way."""
-        return Release(entry, lambda: frame, part=partial(self._part, entry), stored=True, plan=plan)
+        return Release(entry, lambda: frame, part=partial(self._part, entry), terms=self._terms, stored=True, plan=plan)
 
     def _released(self, entry: Entry, frame: bytes) -> Release:
         return Release(
             entry,
             lambda: from_ipc(frame, entry.id),
             part=partial(self._part, entry),
+            terms=self._terms,
             stored=True,
             plan=self._plans.get(entry.id),
         )
@@ -915,7 +927,7 @@ class Session:
         >>> "layer" in session.plot().to_dict()
         True
         """
-        return budget_chart(self)
+        return portable(budget_chart(self))
 
     def __repr__(self) -> str:
         terms = self._terms.described()

@@ -515,7 +515,7 @@ class _Analyser:
         node = qualified(without_lateral_aliases(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows exist.")
-        node = self._counting_units(node, relation, scope)
+        node = self._with_public_lists(self._counting_units(node, relation, scope), ctes)
         if has_grouping_sets(node):
             return self._in_sets(node, relation, ctes, top=top)
         node, ends = with_ends(node, self._context, self._intervals if top else _of_inner(self._intervals))
@@ -546,6 +546,49 @@ class _Analyser:
             released[canonical(key.node)] = self._shown_key(key, table, name)
         above = self._above(node, table, released, keys, ctes)
         return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
+
+    def _with_public_lists(self, node: Node, ctes: dict[str, Relation]) -> Node:
+        """Replace queries of public rows behind `keys :=` and `candidates :=` by the values that they list."""
+        listed: dict[str, str] = {}
+
+        def value_of(item: Node) -> Node | None:
+            if item.get("subquery_type") != "SCALAR":
+                return None
+            text = canonical(item)
+            if text not in listed:
+                listed[text] = unused_name("listed", self._context.parameters)
+                parameters = {**self._context.parameters, listed[text]: self._public_values(item, ctes)}
+                self._context = replace(self._context, parameters=parameters)
+            taken = {"class": "PARAMETER", "type": "VALUE_PARAMETER", "identifier": listed[text]}
+            return {**taken, "alias": item.get("alias", ""), "query_location": item.get("query_location")}
+
+        def change(item: Node) -> Node | None:
+            if not is_private_call(item):
+                return None
+            given = [
+                {**one, "expression": replaced(one["expression"], value_of)}
+                if fold(one["name"]) in ("keys", "candidates")
+                else one
+                for one in item["arguments"]
+            ]
+            return {**item, "arguments": given}
+
+        if not any(item["class"] == "SUBQUERY" for call in _private_calls(node) for item in walk(call)):
+            return node
+        places = {name: node[name] for name in ("select_list", "having", "qualify", "modifiers") if node.get(name)}
+        return {**node, **replaced(places, change)}
+
+    def _public_values(self, item: Node, ctes: dict[str, Relation]) -> list[Any]:
+        """Return the rows of a query of public rows: values, or tuples if there are several columns."""
+        inner = self.query(item["subquery"]["node"], ctes)
+        if isinstance(inner, PrivateRelation) or inner.released:
+            raise self._refuse(
+                item,
+                "A list of keys or candidates is public. It can be read from public tables, but not from private rows "
+                "or from answers: con.public(name) is the owner's word that a table is public.",
+            )
+        frame = self._context.catalog.public_frame(inner.node).unique(maintain_order=True)
+        return frame.to_series().to_list() if frame.width == 1 else frame.rows()
 
     def _counting_units(self, node: Node, relation: PrivateRelation, scope: Scope) -> Node:
         """Replace dp_count_distinct(unit) and dp_count(DISTINCT unit) by dp_count_units(), which means the same."""

@@ -141,7 +141,7 @@ class GuardedConnection:
         name
             The name of the table in SQL.
         source
-            A frame, or the path of a file. A folder, or a pattern such as "visits/*.parquet", is one table of all its
+            A frame, or the path of a file. A folder, or a pattern such as `visits/*.parquet`, is one table of all its
             files. They must have one format and the same columns, and the list of files counts as public.
         types
             The types of a CSV file's columns, such as `{"amount": "DOUBLE"}`. Columns that are not listed are text. The

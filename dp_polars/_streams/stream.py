@@ -235,7 +235,7 @@ def stream_opening(
     check_unit(view.unit, view.rows.schema)
     # Rows of units that are only counted once need no cap, so a profile sets none for them.
     if of == "rows":
-        cap, rule, _ = adopted_cap(options, "max_rows_per_group", view, [])
+        cap, rule = adopted_cap(options, "max_rows_per_group", view, [])[:2]
     else:
         cap, rule = cap_of(options, "max_rows_per_group", view.defaults)
     if cap == "auto":

@@ -27,6 +27,7 @@ from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
 from dp_polars._plan import discovery, plan, spend
 from dp_polars._plan.grid import Scaling
+from dp_polars._plan.statistics import Statistic
 from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
 from dp_polars._release.intervals import ConfidenceLimits
@@ -124,8 +125,49 @@ def choice_without_its_groups(patch: Patch) -> None:
         patch.setattr(
             module,
             "choice_prices",
-            lambda bounds, terms, replacement: (Fraction(terms.group_size), Fraction(terms.group_size**2)),
+            lambda bounds, terms, replacement, **more: (Fraction(terms.group_size), Fraction(terms.group_size**2)),
         )
+
+
+def one_cap_for_each_group(patch: Patch) -> None:
+    patch.setattr(moments, "_rows_of_unit", lambda block, rows: rows)
+
+
+def one_cap_on_kept_values_for_each_group(patch: Patch) -> None:
+    patch.setattr(cells, "_units_of_runs", lambda block: np.arange(len(block.unit)))
+
+
+def one_cap_rounded_to_the_nearest(patch: Patch) -> None:
+    honest = moments.scaled_across
+
+    def wrong(total, rows, everywhere, most, shift, inner, bits):
+        finer = honest(total, rows, everywhere, most, shift, inner + 1, bits)
+        return (finer + np.sign(finer)) >> 1
+
+    patch.setattr(moments, "scaled_across", wrong)
+
+
+def units_cut_by_one_cap_as_if_in_one_group(patch: Patch) -> None:
+    honest = making.noisy_sum
+
+    def wrong(compiler, name, what, weight, grid, cap, low, high):
+        across = what == "units over the cap"
+        return honest(compiler, name, what, weight, grid, replace(cap, across=across or cap.across), low, high)
+
+    patch.setattr(making, "noisy_sum", wrong)
+
+
+def choices_of_one_cap_at_half_their_price(patch: Patch) -> None:
+    honest = making.choice_prices
+
+    def wrong(bounds, terms, replacement, *, across=False):
+        return tuple(price / (2 if across else 1) for price in honest(bounds, terms, replacement, across=across))
+
+    patch.setattr(making, "choice_prices", wrong)
+
+
+def rows_of_one_cap_hidden_as_if_in_whole_steps(patch: Patch) -> None:
+    patch.setattr(Statistic, "most", property(lambda self: self.max_rows * (self.whole if self.columns else 1)))
 
 
 def half_the_sensitivity_of_a_quantile(patch: Patch) -> None:
@@ -716,6 +758,24 @@ FAULTS = {
     ),
     "a quantile is scored with half its sensitivity": Fault(
         half_the_sensitivity_of_a_quantile, checks.choices_of_values_stay_within_their_epsilon, "loses .* by one unit"
+    ),
+    "one cap is enforced in each group alone": Fault(
+        one_cap_for_each_group, NEIGHBOURS, "one unit moves the count with"
+    ),
+    "one cap on kept values is enforced in each group alone": Fault(
+        one_cap_on_kept_values_for_each_group, NEIGHBOURS, "one unit moves the distinct values with one cap"
+    ),
+    "one cap rounds what a unit adds to the nearest step": Fault(
+        one_cap_rounded_to_the_nearest, NEIGHBOURS, "one unit moves the (count|sum) with one cap"
+    ),
+    "units cut by one cap are priced as if each had one group": Fault(
+        units_cut_by_one_cap_as_if_in_one_group, NEIGHBOURS, "one unit moves the units cut by one cap"
+    ),
+    "choices of one cap are priced at half": Fault(
+        choices_of_one_cap_at_half_their_price, checks.choices_of_one_cap_cost_at_most_their_price, "in all lose"
+    ),
+    "a group of one unit is hidden as if its rows had no fractions": Fault(
+        rows_of_one_cap_hidden_as_if_in_whole_steps, checks.groups_of_one_unit_stay_hidden_but_for_delta, "is shown"
     ),
     "one end of an interval is free": Fault(
         one_end_of_an_interval_is_free, checks.an_interval_of_a_median_is_paid_for_and_covers_it, "costs .* in all"
