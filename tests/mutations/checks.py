@@ -5,6 +5,7 @@ declared sensitivity, prices and scales against numbers worked out by hand, laws
 charge and read. Where a check compares frequencies its bits are fixed, so it has no false alarms.
 """
 
+import contextlib
 import itertools
 import math
 import os
@@ -888,3 +889,31 @@ def spark_draws_its_salts_anew():
     """Two questions keep the same number of units in each of 16 groups by chance with a probability below 1e-15."""
     first, second = (_on_spark(_CROWDED) for _ in range(2))
     require(not first.equals(second), "two questions to Spark choose groups with the same salt")
+
+
+# ---------------------------------------------------------------------- analysts
+
+
+def shares_of_analysts_are_enforced():
+    owner = dp.Session(epsilon=1.0, unit="user")
+    owner.grant("team", share=0.25)
+    try:
+        owner.analyst("team").reserve(dp.pure_cost(0.5), label="half of the budget").fail(closes=False)
+    except dp.BudgetExceeded:
+        return
+    require(False, "an analyst charges more than the share")
+
+
+def every_charge_of_an_analyst_is_in_the_audit_log():
+    owner = dp.Session(epsilon=1.0, unit="user")
+    owner.grant("team", share=0.5)
+    owner.analyst("team").reserve(dp.pure_cost(0.1), label="charged").fail(closes=False)
+    require(owner.audit_log().height == len(owner.releases), "a charge has no entry in the audit log")
+
+
+def errors_of_the_library_are_in_the_audit_log():
+    owner = dp.Session(epsilon=1.0, unit="user")
+    owner.grant("team", share=0.5)
+    with contextlib.suppress(RuntimeError), owner.analyst("team")._asking("asked"):
+        raise RuntimeError
+    require(owner.audit_log()["reason"].to_list() == ["internal-error"], "an error leaves no entry in the audit log")

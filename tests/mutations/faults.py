@@ -711,6 +711,26 @@ def spark_pairs_not_limited(patch: Patch) -> None:
     patch.setattr(spark_unit_steps, "MOST_PAIRS", 10**12)
 
 
+def shares_not_enforced(patch):
+    patch.setattr(
+        session.Session, "_accepts", lambda self, total, of_analyst, share: filters.accepts(self._terms, total)
+    )
+
+
+def nothing_in_the_audit_log(patch):
+    patch.setattr(ledger.Ledger, "_note", lambda *_: None)
+
+
+def errors_not_in_the_audit_log(patch):
+    noted = session.Session._note
+
+    def only_refusals(self, asked, outcome, *, charge=None, reason=None):
+        if reason != "internal-error":
+            noted(self, asked, outcome, charge=charge, reason=reason)
+
+    patch.setattr(session.Session, "_note", only_refusals)
+
+
 FAULTS = {
     # scales and prices
     "the noise scale is off by a tenth": Fault(
@@ -901,6 +921,16 @@ FAULTS = {
         floats_within_a_unit_are_added_up_as_they_come,
         checks.a_step_within_a_unit_depends_on_its_rows_alone,
         "sum depends on",
+    ),
+    # analysts
+    "shares are not enforced": Fault(
+        shares_not_enforced, checks.shares_of_analysts_are_enforced, "charges more than the share"
+    ),
+    "charges are not written to the audit log": Fault(
+        nothing_in_the_audit_log, checks.every_charge_of_an_analyst_is_in_the_audit_log, "has no entry"
+    ),
+    "only refusals are written to the audit log": Fault(
+        errors_not_in_the_audit_log, checks.errors_of_the_library_are_in_the_audit_log, "an error leaves no entry"
     ),
     # SQL
     "tables are known by the spelling of their names": Fault(
