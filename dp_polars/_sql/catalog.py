@@ -449,7 +449,22 @@ class Catalog:
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
         # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
         # all rows are read.
-        return table_rows(self._snapshot, table.path, known, narrow=table.key in self._stored)
+        stored = table.key in self._stored
+        listed = [name for name, one in known.items() if one.dtype == pl.Boolean or isinstance(one.dtype, pl.Enum)]
+        never = self._never_null(table, listed) if listed and stored else frozenset()
+        return table_rows(self._snapshot, table.path, known, narrow=stored, never_null=never)
+
+    def _never_null(self, table: KnownTable, columns: Iterable[str]) -> frozenset[str]:
+        """Return the columns that a constraint of the database keeps from being null."""
+        (rows,) = self._run(
+            "SELECT database_oid::VARCHAR, schema_name, table_name, constraint_column_names "
+            "FROM system.main.duckdb_constraints() WHERE constraint_type = 'NOT NULL'"
+        )
+        found = [
+            names for number, schema, name, names in rows if ("table", number, fold(schema), fold(name)) == table.key
+        ]
+        kept = {fold(name) for names in found for name in names}
+        return frozenset(name for name in columns if fold(name) in kept)
 
     def close(self) -> None:
         """End the transaction in which private rows were read."""

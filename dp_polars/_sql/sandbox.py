@@ -92,9 +92,15 @@ def _described(cursor: Any, text: str, parameters: dict[str, Any]) -> list[str]:
     return [row[0] for row in cursor.execute(f"DESCRIBE {text}", parameters or None).fetchall()]
 
 
+_INTERNAL = re.compile(r'"?dp_(released|public)_[0-9]+"?\.?')
+"""The names that the tables of a statement have in the sandbox."""
+
+
 def unbound(error: duckdb.Error) -> StatementNotAllowed:
     """Return the error for a statement that DuckDB can't bind. DuckDB's message is about public names and types."""
-    return StatementNotAllowed(f"DuckDB can't make sense of this statement: {str(error).splitlines()[0]}")
+    message = re.sub(r"^\w+ Error: ", "", str(error).splitlines()[0])
+    message = re.sub(r' from expression ".*?" because', " because", message)  # the expression as it was rewritten
+    return StatementNotAllowed(f"DuckDB can't make sense of this statement: {_INTERNAL.sub('', message)}")
 
 
 # ---------------------------------------------------------------------- checks

@@ -534,8 +534,7 @@ def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
             return _of_frame(frame, value).cast(value.dtype).alias(name)
         case "cum_sum" if _is_long(value, frame.schema):
             high, low = (frame.select(half.cum_sum().over(group)).to_series() for half in _halves(column))
-            running = _from_halves(high, low, value.dtype)
-            return running.set(frame[value.column or ""].is_null(), None).alias(name)
+            return _from_halves(high, low, value.dtype).set(frame[value.column or ""].is_null(), None).alias(name)
         case "cum_sum":
             made = pl.when(column.is_not_null()).then(_whole(column, dtype).cum_sum().over(group))
         case _:
