@@ -42,6 +42,7 @@ from dp_polars._expressions import Column, Constant, Expression, apply, canonica
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.unit_expressions import UnitExpressions
 from dp_polars._expressions.unit_functions import SortColumn
+from dp_polars._frame.asked import asked_steps
 from dp_polars._frame.behaviour import Behaviour
 from dp_polars._frame.methods import Grouped, Questions, unit_wise_expressions
 from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
@@ -61,7 +62,7 @@ from dp_polars._release.charge import Identity
 from dp_polars._session.session import Session, current_session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars._streams.stream import Stream, Streams
-from dp_polars.errors import DPError, InvalidParameterError
+from dp_polars.errors import InvalidParameterError
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 DTypeLike = pl.DataType | type[Any]
@@ -804,23 +805,14 @@ class PrivateFrame(
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Answer a question: charge its price, read the rows and release."""
-        try:
-            asked = planned(question, self._view(options))
-        except DPError as refusal:
-            self._note_refusal(options, question, refusal)
-            raise
-        return asked.answer(self._source())
-
-    def _note_refusal(self, options: AnyOptions, question: Callable[..., object], refusal: DPError) -> None:
-        """Keep a question that was refused while planning in the audit log: what kind it was, of which table, and why.
-
-        Nothing was read before, and the entry has no text that the analyst wrote, so it holds no data.
-        """
         session = options.get("session") or self._session or current_session()
-        if isinstance(session, Session):
-            kind = question.__name__.strip("<>")
-            table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
-            session._note(f"{kind} of {table}, refused while planning", "refused", reason=refusal.code)
+        if not isinstance(session, Session):
+            return planned(question, self._view(options)).answer(self._source())
+        kind = question.__name__.strip("<>")
+        table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
+        steps = f"{asked_steps(self._steps)}: " if self._steps and session.analyst_name is not None else ""
+        with session._asking(f"{kind} of {table}, refused while planning", steps=steps):
+            return planned(question, self._view(options)).answer(self._source())
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""

@@ -65,6 +65,12 @@ class Sandbox:
         frame = found if isinstance(found, pl.DataFrame) else found.to_frame()
         return frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
 
+    def checked_text(self, query: Node, tables: frozenset[str]) -> str:
+        """Return the text of a query. Refuse one with an unknown node, function or table."""
+        text = self._parser.text(without_places(query))
+        _verify(self._parser.select(text), tables)
+        return text
+
     def _run(
         self,
         query: Node,
@@ -72,8 +78,7 @@ class Sandbox:
         parameters: Mapping[str, Any],
         read: Callable[[Any, str, dict[str, Any]], Any],
     ) -> Any:
-        text = self._parser.text(without_places(query))
-        _verify(self._parser.select(text), frozenset(tables))
+        text = self.checked_text(query, frozenset(tables))
         cursor = shared_sandbox()
         try:
             for name, table in tables.items():

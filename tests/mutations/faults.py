@@ -28,6 +28,7 @@ from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
 from dp_polars._plan import discovery, plan, spend
 from dp_polars._plan.grid import Scaling
+from dp_polars._plan.statistics import Statistic
 from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
 from dp_polars._release.intervals import ConfidenceLimits
@@ -126,8 +127,49 @@ def choice_without_its_groups(patch: Patch) -> None:
         patch.setattr(
             module,
             "choice_prices",
-            lambda bounds, terms, replacement: (Fraction(terms.group_size), Fraction(terms.group_size**2)),
+            lambda bounds, terms, replacement, **more: (Fraction(terms.group_size), Fraction(terms.group_size**2)),
         )
+
+
+def one_cap_for_each_group(patch: Patch) -> None:
+    patch.setattr(moments, "_rows_of_unit", lambda block, rows: rows)
+
+
+def one_cap_on_kept_values_for_each_group(patch: Patch) -> None:
+    patch.setattr(cells, "_units_of_runs", lambda block: np.arange(len(block.unit)))
+
+
+def one_cap_rounded_to_the_nearest(patch: Patch) -> None:
+    honest = moments.scaled_across
+
+    def wrong(total, rows, everywhere, most, shift, inner, bits):
+        finer = honest(total, rows, everywhere, most, shift, inner + 1, bits)
+        return (finer + np.sign(finer)) >> 1
+
+    patch.setattr(moments, "scaled_across", wrong)
+
+
+def units_cut_by_one_cap_as_if_in_one_group(patch: Patch) -> None:
+    honest = making.noisy_sum
+
+    def wrong(compiler, name, what, weight, grid, cap, low, high):
+        across = what == "units over the cap"
+        return honest(compiler, name, what, weight, grid, replace(cap, across=across or cap.across), low, high)
+
+    patch.setattr(making, "noisy_sum", wrong)
+
+
+def choices_of_one_cap_at_half_their_price(patch: Patch) -> None:
+    honest = making.choice_prices
+
+    def wrong(bounds, terms, replacement, *, across=False):
+        return tuple(price / (2 if across else 1) for price in honest(bounds, terms, replacement, across=across))
+
+    patch.setattr(making, "choice_prices", wrong)
+
+
+def rows_of_one_cap_hidden_as_if_in_whole_steps(patch: Patch) -> None:
+    patch.setattr(Statistic, "most", property(lambda self: self.max_rows * (self.whole if self.columns else 1)))
 
 
 def half_the_sensitivity_of_a_quantile(patch: Patch) -> None:
@@ -707,6 +749,26 @@ def spark_pairs_not_limited(patch: Patch) -> None:
     patch.setattr(spark_unit_steps, "MOST_PAIRS", 10**12)
 
 
+def shares_not_enforced(patch):
+    patch.setattr(
+        session.Session, "_accepts", lambda self, total, of_analyst, share: filters.accepts(self._terms, total)
+    )
+
+
+def nothing_in_the_audit_log(patch):
+    patch.setattr(ledger.Ledger, "_note", lambda *_: None)
+
+
+def errors_not_in_the_audit_log(patch):
+    noted = session.Session._note
+
+    def only_refusals(self, asked, outcome, *, charge=None, reason=None):
+        if reason != "internal-error":
+            noted(self, asked, outcome, charge=charge, reason=reason)
+
+    patch.setattr(session.Session, "_note", only_refusals)
+
+
 FAULTS = {
     # scales and prices
     "the noise scale is off by a tenth": Fault(
@@ -734,6 +796,24 @@ FAULTS = {
     ),
     "a quantile is scored with half its sensitivity": Fault(
         half_the_sensitivity_of_a_quantile, checks.choices_of_values_stay_within_their_epsilon, "loses .* by one unit"
+    ),
+    "one cap is enforced in each group alone": Fault(
+        one_cap_for_each_group, NEIGHBOURS, "one unit moves the count with"
+    ),
+    "one cap on kept values is enforced in each group alone": Fault(
+        one_cap_on_kept_values_for_each_group, NEIGHBOURS, "one unit moves the distinct values with one cap"
+    ),
+    "one cap rounds what a unit adds to the nearest step": Fault(
+        one_cap_rounded_to_the_nearest, NEIGHBOURS, "one unit moves the (count|sum) with one cap"
+    ),
+    "units cut by one cap are priced as if each had one group": Fault(
+        units_cut_by_one_cap_as_if_in_one_group, NEIGHBOURS, "one unit moves the units cut by one cap"
+    ),
+    "choices of one cap are priced at half": Fault(
+        choices_of_one_cap_at_half_their_price, checks.choices_of_one_cap_cost_at_most_their_price, "in all lose"
+    ),
+    "a group of one unit is hidden as if its rows had no fractions": Fault(
+        rows_of_one_cap_hidden_as_if_in_whole_steps, checks.groups_of_one_unit_stay_hidden_but_for_delta, "is shown"
     ),
     "one end of an interval is free": Fault(
         one_end_of_an_interval_is_free, checks.an_interval_of_a_median_is_paid_for_and_covers_it, "costs .* in all"
@@ -879,6 +959,16 @@ FAULTS = {
         floats_within_a_unit_are_added_up_as_they_come,
         checks.a_step_within_a_unit_depends_on_its_rows_alone,
         "sum depends on",
+    ),
+    # analysts
+    "shares are not enforced": Fault(
+        shares_not_enforced, checks.shares_of_analysts_are_enforced, "charges more than the share"
+    ),
+    "charges are not written to the audit log": Fault(
+        nothing_in_the_audit_log, checks.every_charge_of_an_analyst_is_in_the_audit_log, "has no entry"
+    ),
+    "only refusals are written to the audit log": Fault(
+        errors_not_in_the_audit_log, checks.errors_of_the_library_are_in_the_audit_log, "an error leaves no entry"
     ),
     # SQL
     "tables are known by the spelling of their names": Fault(

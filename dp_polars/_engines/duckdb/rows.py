@@ -26,7 +26,7 @@ from dp_polars._engines.polars.scan import PolarsSource
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
 
-_BATCH = 1 << 20
+_BATCH = 1 << 17  # longer batches take new memory each time
 _PATIENCE = 60.0  # seconds; passes over a table come one after another
 _DAY = 86_400_000_000_000  # in nanoseconds; DuckDB has the time 24:00, Polars does not
 
