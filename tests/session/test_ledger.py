@@ -302,3 +302,15 @@ def test_two_processes_that_create_at_once_get_one_budget(path):
     assert [child.wait() for child in children] == [0] * 4
     assert dp.Session.from_ledger(path).spent.epsilon == 1.0
     assert len(dp.Session.from_ledger(path).releases) == 10
+
+
+def test_a_ledger_in_memory_has_the_schema_and_the_settings_of_a_file(tmp_path):
+    memory = dp.Session(epsilon=1.0, unit="user")._ledger._connection
+    file = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")._ledger._connection
+    asked = ["SELECT type, name, sql FROM sqlite_master ORDER BY type, name", "SELECT terms FROM agreement"]
+    asked += [f"PRAGMA {name}" for name in ("application_id", "user_version", "synchronous", "trusted_schema")]
+    for text in asked:
+        assert memory.execute(text).fetchall() == file.execute(text).fetchall()
+    other = dp.Session(epsilon=1.0, unit="user")._ledger._connection
+    identity = "SELECT identity FROM agreement"
+    assert memory.execute(identity).fetchall() != other.execute(identity).fetchall()
