@@ -24,6 +24,7 @@ if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
 
 import duckdb
 import pytest
+from _pytest.doctest import DoctestModule
 
 import dp_polars as dp
 from dp_polars._session import prices
@@ -52,6 +53,12 @@ def pytest_sessionstart(session):
                 importlib.import_module(".".join(path.relative_to(here.parent).with_suffix("").parts))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Look for no examples in the docstrings of tests, which takes a second."""
+    return [one for one in (yield) if not isinstance(one, DoctestModule)]
+
+
 def pytest_collection_modifyitems(items):
     """Leave examples in docstrings and pages out of the short run."""
     for item in items:
@@ -68,6 +75,10 @@ def pytest_collection_finish():
 def pytest_sessionfinish():
     """Stop the Spark server, if there is one, and let the interpreter free everything when it ends."""
     stop_shared_session()
+    for shared in (_sandbox_of, _empty_database_of):
+        if shared.cache_info().currsize:
+            shared(os.getpid()).close()
+            shared.cache_clear()
     gc.unfreeze()
 
 
