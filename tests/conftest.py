@@ -89,7 +89,8 @@ def pytest_runtest_teardown():
 
     A guarded connection holds about 10 MB of DuckDB in a reference cycle of some hundred objects. Python counts
     objects, not bytes, so it would let thousands of tests pass, and gigabytes pile up, before it frees them. A
-    collection looks at every object, so it waits until the process has grown. Then freed memory goes back to the system.
+    collection looks at every object, so it waits until the process has grown. Then freed memory goes back to the
+    system.
     """
     global _finished, _size
     yield

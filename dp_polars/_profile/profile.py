@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._display.charts.base import portable
 from dp_polars._display.fact_table import AsTable
 from dp_polars._display.html import facts, heading, whole
 from dp_polars._display.text import percent
@@ -432,7 +433,7 @@ class TableProfile(AsTable):
         >>> "vconcat" in chart.to_dict()
         True
         """
-        return profile_chart(self)
+        return portable(profile_chart(self))
 
 
 def occupied(noisy: Shares, sure: float, deviation: float) -> NDArray[np.bool_]:

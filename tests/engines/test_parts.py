@@ -409,8 +409,16 @@ def test_the_memory_of_a_large_array_is_used_again_only_when_no_view_of_it_is_le
     assert shorter.ctypes.data == place
     assert len(shorter) == 150
     del shorter, second
-    assert len(spare._spare) == 1
-    longer = spare.array(1000, np.uint64)  # too long for what is left
+    assert [memory.nbytes for memory in spare._spare] == [1600, 1600]
+    several = [spare.array(size, np.uint64) for size in (150, 800, 150)]  # the second is too long for what is left
+    addresses = [array.ctypes.data for array in several]
+    assert len(set(addresses)) == 3
+    for array in several:
+        array[:] = 5
+    del array, several
+    assert sum(memory.nbytes for memory in spare._spare) <= 8000
+    assert spare.array(790, np.uint64).ctypes.data == addresses[1]  # the smallest that is large enough
+    longer = spare.array(1000, np.uint64)
     longer[:] = 1
     for size in (99, 1001):  # neither small nor very large arrays are kept
         own = spare.array(size, np.uint64)
