@@ -168,6 +168,7 @@ def test_a_heavy_unit_keeps_some_rows_in_a_join_and_nobody_else_does(monkeypatch
     assert len(kept) > 1  # the choice is random
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pairs", "rows", "none", "literal", "\0size", "\0place", "\0hash", "\0key 0"])
 @pytest.mark.parametrize("role", ["unit", "key", "x"])
 def test_no_name_of_a_column_makes_a_join_fail_because_of_a_heavy_unit(monkeypatch, name, role):
@@ -485,6 +486,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mine", "theirs", "dtype"), KEYS.values(), ids=KEYS)
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
 @pytest.mark.parametrize("wanted", [{}, {"n": "m", "t": "t", "f": "f", "b": "b"}, {"g": "g", "w": "w", "u": "u"}])
