@@ -272,6 +272,7 @@ def test_a_unit_that_enters_or_leaves_changes_the_outcome_by_epsilon_and_delta(
         assert max(found) >= delta * math.exp(-epsilon / max_groups) * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVACY_SPENDS)
 @pytest.mark.parametrize("max_groups", [1, 2])
