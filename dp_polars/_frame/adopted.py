@@ -29,7 +29,7 @@ from dp_polars._frame.options import (
     own_domain,
 )
 from dp_polars._frame.question import View
-from dp_polars._frame.table_rules import FROM_POLICY, capping_rules, ruled_column
+from dp_polars._frame.table_rules import FROM_POLICY, capping_rules, derived_from, ruled_column
 from dp_polars._plan.contribution import counts_in_groups
 from dp_polars._plan.query import Cap, Key
 from dp_polars._session.suggestions import Suggestions
@@ -160,16 +160,21 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
     return replace(suggestions[0], beyond=same[0].beyond if same else {}, outside=outside)
 
 
-def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] | None:
-    """Return the adopted bounds of an expression and where they came from, or None."""
+def adopted_bounds(view: View, tree: Expression, *, can_estimate: bool = False) -> tuple[Any, str] | None:
+    """Return the adopted bounds of an expression and where they came from, or None.
+
+    They are "auto" if the policy lets them be estimated and this kind of question can do it.
+    """
     expression = view.source_expression(tree) if view.suggestions else None
     for suggestion in view.suggestions:
         if expression is not None and expression in suggestion.bounds:
             return suggestion.bounds[expression], suggestion.rule
     ruled = ruled_column(view.rules, view.rows, tree)
     if ruled is not None and ruled[1] in ruled[0].bounds:
-        return ruled[0].bounds[ruled[1]], FROM_POLICY
-    return None
+        found, rule = ruled[0].bounds[ruled[1]], FROM_POLICY
+    else:
+        found, rule = derived_from(view.rules, view.rows, tree), "derived from the policy"
+    return None if found is None or (found == "auto" and not can_estimate) else (found, rule)
 
 
 @contextmanager

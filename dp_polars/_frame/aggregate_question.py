@@ -158,7 +158,7 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
         plain = check_expression(column, schema=schema, what=call.kind)
         # A profile suggests bounds for the values of rows, not for the totals of units.
         usable = bounds is None and aggregate.bounded and call.options.get("per", "row") == "row"
-        adopted = adopted_bounds(view, plain.tree) if usable else None
+        adopted = adopted_bounds(view, plain.tree, can_estimate=True) if usable else None
         given = bounds if adopted is None else adopted[0]
         checked = aggregate.prepared(plain, given)
         with line_to_add(view, plain.tree):

@@ -475,7 +475,8 @@ def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.Da
     try:
         if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
             raise InvalidParameterError(_unlike(types, what))
-        frame = frame.cast(dict(types))  # type: ignore[arg-type]
+        if frame.schema != pl.Schema(types):
+            frame = frame.cast(dict(types))  # type: ignore[arg-type]
         if frame.schema != pl.Schema(types):  # a cast of lists and structs casts what they hold
             raise InvalidParameterError(_unlike(types, what))
     except pl.exceptions.PolarsError:

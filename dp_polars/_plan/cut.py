@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dp_polars._aggregates.base import RowRule, Shape
 from dp_polars._aggregates.cut import CUT_BY_BOUNDS, CUT_BY_CAP
-from dp_polars._display.text import percent
+from dp_polars._display.text import listed, percent
 from dp_polars._plan.query import SQL_STEP
 from dp_polars._plan.units_needed import rows_cap_name
 
@@ -22,10 +22,11 @@ WEIGHTS = "weights"
 _MOST_NAMES = 3  # answers that the row on weights names
 
 
-def cut_text(plan: Plan) -> str | None:
+def cut_text(plan: Plan, *, ways: bool = True) -> str | None:
     """Return one line on what caps and bounds cut off, or how to learn it; None if no cap and no bound can bind.
 
-    It depends on the plan, which is public, and on the noisy counts of an adopted profile.
+    `ways` tells whether the line says how to learn what is unknown. The line depends on the plan, which is public, and
+    on the noisy counts of an adopted profile.
     """
     if plan.estimates:
         return None
@@ -72,7 +73,8 @@ def cut_text(plan: Plan) -> str | None:
             elif "bounds" not in unknown:
                 unknown.append("bounds")
     if unknown:
-        known.append(f"unknown for {_listed(unknown)}: {_ways(plan, unknown, counted=bool(measured))}")
+        how = f": {_ways(plan, unknown, counted=bool(measured))}" if ways else ""
+        known.append(f"unknown for {listed(unknown)}{how}")
     if any(compiled.aggregate.row_rule is RowRule.CLIP_TOTAL for compiled in shown):
         known.append("unknown for the bounds of each unit's total, which nothing counts")
     return "; ".join(known) or None
@@ -96,11 +98,6 @@ def _ways(plan: Plan, unknown: list[str], *, counted: bool) -> str:
     return f"{count}, or {profile.removesuffix(' (df.dp.profile)')}"
 
 
-def _listed(names: list[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)}{' and ' if others else ''}{last}"
-
-
 def weights_text(plan: Plan) -> str | None:
     """Return one line that says that a cap lowers the weight of heavy units in a mean, or None if no cap can.
 
@@ -117,7 +114,7 @@ def weights_text(plan: Plan) -> str | None:
     if not weighed:
         return None
     titles = list(dict.fromkeys(compiled.aggregate.title() for compiled in weighed))
-    what = f"the {_listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
+    what = f"the {listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
     most = max(compiled.cap.max_rows for compiled in weighed)
     rows = f"{most:,} {'row' if most == 1 else 'rows'}"
     where = _where(plan, "a group")

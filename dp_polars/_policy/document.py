@@ -56,7 +56,7 @@ Keys = tuple[Any, ...] | KeyColumn | Literal["enum"]
 class ColumnPolicy:
     """What a policy says about a column."""
 
-    bounds: tuple[Any, Any] | None = None
+    bounds: tuple[Any, Any] | Literal["auto"] | None = None
     keys: Keys | None = None
     ask: bool = True
 
@@ -440,8 +440,10 @@ class _PolicyReader:
         self._collisions(list(section), path, "columns")
         return found
 
-    def _bounds(self, value: Any, path: Path) -> tuple[Any, Any] | None:
-        example = "Write bounds = [0, 100]: the smallest and the largest value that counts."
+    def _bounds(self, value: Any, path: Path) -> tuple[Any, Any] | Literal["auto"] | None:
+        if value == "auto":
+            return "auto"
+        example = 'Write bounds = [0, 100]: the smallest and the largest value that counts; or "auto" to estimate them.'
         if not isinstance(value, list) or len(value) != 2:
             self._wrong(path, f"bounds must be a pair. {example}")
             return None

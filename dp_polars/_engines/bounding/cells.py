@@ -109,7 +109,8 @@ class CellCounts:
             raise ValueError("rows are kept by a hash of their unit and group")
         first = starts_of(run)
         runs = run[first]
-        return self._order(block.unit[runs], block.group[runs]).repeat(np.diff(first, append=len(run)))
+        orders = self._order(block.unit[runs], np.arange(len(runs)), block.group[runs])
+        return orders.repeat(np.diff(first, append=len(run)))
 
     def end_part(self) -> None:
         """Count the values collected so far, so that memory is needed for distinct ones only."""

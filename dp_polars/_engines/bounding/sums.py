@@ -9,6 +9,7 @@ import math
 import threading
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,18 +271,19 @@ def width(column: ValueColumn) -> int:
     return (column.high - column.low).bit_length()
 
 
-def packed_values(columns: Sequence[ValueColumn], values: Sequence[Numbers], *, everyone: bool) -> Numbers | None:
-    """Pack the values of each row into one number, counted from 0.
+def packed_values(
+    columns: Sequence[ValueColumn], values: Sequence[NDArray[Any]], *, everyone: bool
+) -> NDArray[Any] | None:
+    """Pack the values of each row into one number, counted from 0. A single column stays as long as its integers are.
 
     If all rows take part (`everyone`), packed values count from 1 and 0 stands for no value. A missing value is given
     as a number below the column's least.
     """
     if not columns:
         return None
-    packed = values[0] - (columns[0].low - everyone)
     if len(columns) == 1:  # a missing value is one below the least, so it is right already
-        return packed
-    packed -= everyone
+        return values[0] - (columns[0].low - everyone)
+    packed = values[0].astype(np.int64) - columns[0].low
     missing = packed < 0
     for column, own in zip(columns[1:], values[1:], strict=True):
         missing |= own < column.low
