@@ -17,7 +17,7 @@ from dp_polars.errors import InvalidParameterError
 __all__ = ["Plugin"]
 
 _SPENDS = ("share", "epsilon", "rho")
-_CAPS = ("max_groups", "max_rows_per_group", "confidence")
+_CAPS = ("max_groups", "max_rows_per_group", "max_rows", "confidence")
 _OWN = ("policy", "analyst", *_SPENDS)
 _OF_SOURCE = ("query", *_SPENDS, *_CAPS)
 _OF_DBT = ("plugin", "materialization", "save_mode", "external_location", "formatter", "enabled")

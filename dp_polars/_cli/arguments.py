@@ -84,7 +84,7 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
     caps.add_argument(
-        "--max-rows", type=_cap, metavar="N|auto", help="how many rows one person adds to all groups together, instead"
+        "--max-rows", type=cap, metavar="N|auto", help="how many rows one person adds to all groups together, instead"
     )
     caps.add_argument(
         "--per-unit", action="append", metavar="COLUMN", help="a column that is constant for each person (repeatable)"

@@ -105,6 +105,7 @@ def policy_parser(command: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
+    parser.add_argument("--max-rows", type=cap, metavar="N|auto", help="or to all groups together")
     spend = parser.add_mutually_exclusive_group()
     spend.add_argument("--share", type=number, metavar="S", help="the part of the budget that the statement may use")
     spend.add_argument("--spend", type=number, metavar="E", help="the epsilon of the statement")
@@ -128,7 +129,7 @@ def with_statement(options: argparse.Namespace) -> argparse.Namespace:
 
 def policy_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a statement over the tables of a policy, as arguments of `con.sql`."""
-    caps = {"max_groups": options.max_groups, "max_rows_per_group": options.max_rows_per_group}
+    caps = {name: getattr(options, name) for name in ("max_groups", "max_rows_per_group", "max_rows")}
     return {**statement_options(options), **{name: value for name, value in caps.items() if value is not None}}
 
 

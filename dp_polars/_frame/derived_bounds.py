@@ -16,8 +16,8 @@ import polars as pl
 
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
 
-Range = tuple[Fraction, Fraction]
-Found = Range | Literal["auto", "null"] | None
+ValueRange = tuple[Fraction, Fraction]
+KnownRange = ValueRange | Literal["auto", "null"] | None
 """The range of an expression; "auto" if a column in it has estimated bounds, "null" for a constant without a value."""
 
 _LARGEST, _SMALLEST = Fraction(10**15), Fraction(1, 10**90)
@@ -43,7 +43,7 @@ def derived_bounds(tree: Expression, bounds_of: Callable[[Column], Any]) -> tupl
     return (lower, upper) if lower < upper and _SMALLEST < largest <= _LARGEST else None
 
 
-def _range(tree: Expression, bounds_of: Callable[[Column], Any]) -> Found:
+def _range(tree: Expression, bounds_of: Callable[[Column], Any]) -> KnownRange:
     if isinstance(tree, Constant):
         return _of_constant(tree)
     if tree.dtype == pl.Boolean:
@@ -75,7 +75,7 @@ def _range(tree: Expression, bounds_of: Callable[[Column], Any]) -> Found:
     return _RANGES[tree.operation](known, constants, tree)  # type: ignore[arg-type]
 
 
-def _of_constant(constant: Constant) -> Found:
+def _of_constant(constant: Constant) -> KnownRange:
     value = constant.value
     if value is None:
         return "null"
@@ -89,64 +89,64 @@ def _of_constant(constant: Constant) -> Found:
 
 # ---------------------------------------------------------------------- the operations that keep a range
 
-Ranges = Sequence[Range]
+ValueRanges = Sequence[ValueRange]
 
 
-def _hull(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _hull(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     return min(lower for lower, _ in ranges), max(upper for _, upper in ranges)
 
 
-def _sum(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _sum(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     return sum((lower for lower, _ in ranges), Fraction(0)), sum((upper for _, upper in ranges), Fraction(0))
 
 
-def _difference(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _difference(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     (first_lower, first_upper), (lower, upper) = ranges
     return first_lower - upper, first_upper - lower
 
 
-def _product(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _product(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     ends = [first * second for first, second in product(*ranges)]
     return min(ends), max(ends)
 
 
-def _quotient(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range | None:
+def _quotient(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange | None:
     lower, upper = ranges[1]
     if lower != upper or not lower:
         return None  # a divisor near 0 makes any value
     return _product([ranges[0], (1 / lower, 1 / lower)], constants, tree)
 
 
-def _negative(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _negative(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     ((lower, upper),) = ranges
     return -upper, -lower
 
 
-def _magnitude(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _magnitude(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     ((lower, upper),) = ranges
     return (Fraction(0) if lower < 0 < upper else min(abs(lower), abs(upper))), max(abs(lower), abs(upper))
 
 
-def _rounded(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _rounded(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     ((lower, upper),) = ranges
     step = Fraction(10) ** -int(dict(tree.parameters).get("digits", 0))
     return math.floor(lower / step) * step, math.ceil(upper / step) * step
 
 
-def _least(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _least(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     # A null argument is left out, so only constants limit the least value from above in every row.
     ends = [upper for (_, upper), always in zip(ranges, constants, strict=True) if always]
     lower, upper = _hull(ranges, constants, tree)
     return lower, min([upper, *ends])
 
 
-def _greatest(ranges: Ranges, constants: Sequence[bool], tree: Apply) -> Range:
+def _greatest(ranges: ValueRanges, constants: Sequence[bool], tree: Apply) -> ValueRange:
     ends = [lower for (lower, _), always in zip(ranges, constants, strict=True) if always]
     lower, upper = _hull(ranges, constants, tree)
     return max([lower, *ends]), upper
 
 
-_RANGES: Mapping[str, Callable[[Ranges, Sequence[bool], Apply], Range | None]] = {
+_RANGES: Mapping[str, Callable[[ValueRanges, Sequence[bool], Apply], ValueRange | None]] = {
     "abs": _magnitude, "add": _sum, "case": _hull, "cast": _hull, "ceil": _rounded, "coalesce": _hull,
     "div": _quotient, "floor": _rounded, "greatest": _greatest, "least": _least, "mul": _product, "neg": _negative,
     "round": _rounded, "sub": _difference, "trunc": _rounded,

@@ -22,7 +22,7 @@ from dp_polars._session.session import Session
 from dp_polars._session.terms import ROW
 from dp_polars._sql.catalog import Database
 from dp_polars._sql.connection import GuardedConnection
-from dp_polars._sql.files import TEXT, ending_of, files_at, header_names, open_file
+from dp_polars._sql.files import header_names, is_text, open_file
 from dp_polars.errors import InvalidParameterError
 
 _HEAD = """\
@@ -98,7 +98,7 @@ def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend 
         lines.append(_PROFILED.format(spent=spent, ledger=profile.ledger))
     for name, (path, types) in schemas.items():
         lines += [f"[tables.{name}]", f"source = {json.dumps(path)}", "public = false  # are these rows about nobody?"]
-        if ending_of(files_at(os.path.join(folder, path))[0]) in TEXT:
+        if is_text(os.path.join(folder, path)):
             listed = ", ".join(f'{_key(column)} = "VARCHAR"' for column in types)
             lines.append(f"types = {{ {listed} }}  # which columns are numbers (BIGINT, DOUBLE) or dates (DATE)?")
         if unit is not None and unit not in types:
@@ -132,7 +132,7 @@ def _profiles(
     asked = {
         name: [column for column, kind in types.items() if kind == "number" and column != unit and not _is_id(column)]
         for name, (path, types) in schemas.items()
-        if unit in types and ending_of(files_at(os.path.join(folder, path))[0]) not in TEXT
+        if unit in types and not is_text(os.path.join(folder, path))
     }
     if not asked:
         raise InvalidParameterError(
@@ -168,7 +168,7 @@ def _toml_number(number: Any) -> str:
 
 def _types(name: str, path: str) -> dict[str, str]:
     """Return whether each column is a number, a text or something else. Of a CSV file only the header is looked at."""
-    if ending_of(files_at(path)[0]) in TEXT:
+    if is_text(path):
         return dict.fromkeys(header_names(name, path), "text")
     schema = open_file(name, path, None, Session(epsilon=1, unit=ROW)).schema()
     return {column: _kind(dtype) for column, dtype in schema.items()}

@@ -31,7 +31,7 @@ from dp_polars._session.session import Session, check_name
 from dp_polars._session.terms import ROW
 from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
 from dp_polars._sql.connection import GuardedConnection
-from dp_polars._sql.files import TEXT, OpenedFile, ending_of, files_at, inferred_types, open_file
+from dp_polars._sql.files import OpenedFile, inferred_types, is_text, open_file
 from dp_polars._sql.relations import Context, PrivateRelation, table_relation
 from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session
 from dp_polars._sql.syntax_tree import Parser, fold
@@ -400,7 +400,7 @@ class Policy:
 
     def _opened(self, table: TablePolicy, source: FoundSource, trial: Session) -> OpenedFile:
         types = table.types
-        if types is None and table.public and ending_of(files_at(source.path)[0]) in TEXT:
+        if types is None and table.public and is_text(source.path):
             types = inferred_types(table.name, source.path)
         opened = open_file(table.name, source.path, types, trial)
         if not opened.identities() <= {one[:2] for one in source.files}:
