@@ -44,7 +44,7 @@ def links_of_the_site(text: str, file: Path, docname: str) -> str:
 
     def link(match: re.Match[str]) -> str:
         words, target = match.groups()
-        if re.match(r"[a-z]+:", target) or target.startswith(("#", "examples/")):
+        if re.match(r"[a-z]+:", target) or target.startswith("#"):
             return match[0]
         path, _, anchor = target.partition("#")
         leads_to = (file.parent / path).resolve()

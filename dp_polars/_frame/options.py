@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
         The most groups that one unit counts in, and the most rows that it adds to one group. "auto" estimates them
         privately with a part of the spend. If both are "auto" and keys are public, counts, sums, means, quantiles and
         whatever else depends on rows have one cap on the rows of a unit in all groups together instead, as if
-        `max_rows` were "auto" (with Gaussian noise only for up to 24 keys).
+        `max_rows` were "auto" (with Gaussian noise only for up to 3 keys).
     max_rows
         The most rows that one unit counts with in all groups together, in place of `max_groups` and
         `max_rows_per_group`. The noise is that of one group with this many rows, and most units with many groups have
@@ -475,7 +475,8 @@ def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.Da
     try:
         if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
             raise InvalidParameterError(_unlike(types, what))
-        frame = frame.cast(dict(types))  # type: ignore[arg-type]
+        if frame.schema != pl.Schema(types):
+            frame = frame.cast(dict(types))  # type: ignore[arg-type]
         if frame.schema != pl.Schema(types):  # a cast of lists and structs casts what they hold
             raise InvalidParameterError(_unlike(types, what))
     except pl.exceptions.PolarsError:

@@ -56,7 +56,9 @@ _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
-_FEW_GROUPS = 8  # up to so many likely groups of a unit, Gaussian noise has one cap on the rows in all of them, too
+# Up to so many likely groups of a unit (three public keys), Gaussian noise has one cap on the rows in all of them, too.
+# Over made-up people of many kinds, one cap and two are equally good there: `tests/benchmarks/caps.py`.
+_FEW_GROUPS = 1
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 # A reliable cap cuts off at most this fraction of the units by mistake, except in one of so many choices.

@@ -37,7 +37,7 @@ from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ONCE, ContributionBounds
 from dp_polars._plan.query import MechanismChoice, Query
 from dp_polars._plan.sensitivity import sensitivity_of
-from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, best_value, noise_size, split
+from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, best_value, is_cheaper, noise_size, split
 from dp_polars._plan.statistics import Compilation, Form, Statistic, Way
 from dp_polars._session.filters import share_of
 from dp_polars._session.terms import Terms
@@ -85,6 +85,7 @@ class _Rule:
     """A rule as a candidate whose loss is at least `least`. The rule is made when its loss matters: that takes long."""
 
     least: float
+    price: float
     candidate: Callable[[], Candidate | None]
     """Return the candidate, or None if the spend is too small for the rule."""
 
@@ -114,9 +115,11 @@ def best_ways(
     tolerance = 1.1 if query.spend.share is None else 1.0
     smallest = min((way.loss for way in ways.values() if isinstance(way, Candidate)), default=math.inf)
     rules = {place: way for place, way in ways.items() if isinstance(way, _Rule)}
+    dearest = max((way.price for way in ways.values()), default=0.0)
     for place in sorted(rules, key=lambda place: rules[place].least):
-        if rules[place].least > tolerance * smallest:
-            break  # neither this rule nor one of those that follow can be chosen
+        # A larger loss is chosen only if it is nearly as small and clearly cheaper.
+        if rules[place].least > smallest * (tolerance if is_cheaper(rules[place].price, dearest) else 1.0):
+            continue
         made = _made(ways, place)
         smallest = smallest if made is None else min(smallest, made.loss)
     found = _known(ways)
@@ -193,11 +196,12 @@ def _candidates(
         bought = split(allowance, [Wanted(weight=share, ranged=False)]) if allowance.measure == "pure" else None
         guarantee = None if bought is None else _for_one_unit(bought[0].epsilon, delta, terms.group_size)
         if guarantee is not None:
-            units_at_least = _least_units(*guarantee, bounds.max_groups, terms.adjacency)
-            way = partial(candidate, way=Way(by="rule", share=share))
+            units_at_least = math.ceil(_least_units(*guarantee, bounds.max_groups, terms.adjacency))
+            with_loss = partial(candidate, way=Way(by="rule", share=share))
             yield _Rule(
                 least=grown * math.sqrt(units_at_least + query.min_units - 1),
-                candidate=partial(_candidate_of_rule, way, grown, guarantee, query, terms, bounds),
+                price=share_of(terms, allowance.cost),
+                candidate=partial(_candidate_of_rule, with_loss, grown, guarantee, query, terms, bounds),
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal
 
 import polars as pl
@@ -138,6 +139,10 @@ class Query:
 
     def engine_domain(self) -> pl.DataFrame | None:
         """Return the public keys under the names that engines use, or None if there are none."""
+        return self._engine_domain
+
+    @cached_property
+    def _engine_domain(self) -> pl.DataFrame | None:
         if not self.keys or self.domain is None:
             return None
         return self.domain.rename({key.name: f"key{i}" for i, key in enumerate(self.keys)})

@@ -7,7 +7,9 @@ it is ordinary SQL, which runs in the sandbox over the released rows. What isn't
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -139,8 +141,16 @@ class Analysis:
 
     above: Node
     aggregations: tuple[Aggregation, ...]
-    labels: tuple[tuple[str, str], ...] = ()
-    """Each aggregate and window of the statement, and what it is: see `PRIVATE_ANSWER` and the words after it."""
+    labelled: tuple[tuple[Callable[[], str], str], ...] = ()
+    """How to write each aggregate and window of the statement, and what it is: see `PRIVATE_ANSWER` and what follows.
+
+    Only previews write them.
+    """
+
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """Each aggregate and window of the statement as text, and what it is."""
+        return tuple(dict.fromkeys((one_line(text(), _LONGEST_NAME), what) for text, what in self.labelled))
 
 
 @dataclass(frozen=True)
@@ -175,7 +185,7 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
     found = analyser.aggregations
     if context.clock.used:
         found = [replace(one, queries=tuple(replace(own, reads_clock=True) for own in one.queries)) for one in found]
-    return Analysis(without_places(relation.node), tuple(found), tuple(dict.fromkeys(analyser.labels)))
+    return Analysis(without_places(relation.node), tuple(found), tuple(analyser.labelled))
 
 
 def private_relation(node: Node, context: Context) -> Relation:
@@ -191,7 +201,7 @@ class _Analyser:
         self._unnamed = 0  # subqueries without an alias so far
         self._views: list[str] = []  # the views whose definitions are being read
         self.aggregations: list[Aggregation] = []
-        self.labels: list[tuple[str, str]] = []
+        self.labelled: list[tuple[Callable[[], str], str]] = []
 
     # ------------------------------------------------------------------ queries
 
@@ -235,8 +245,9 @@ class _Analyser:
         for item in _expressions(node):
             window = item["class"] == "WINDOW"
             if window or is_private_call(item) or fold(item.get("function_name", "")) in _AGGREGATES:
-                text = "count(*)" if item.get("function_name") == "count_star" else self._text({**item, "alias": ""})
-                self.labels.append((one_line(text, _LONGEST_NAME), windows if window and windows else what))
+                every = item.get("function_name") == "count_star"
+                text = (lambda: "count(*)") if every else partial(self._text, {**item, "alias": ""})
+                self.labelled.append((text, windows if window and windows else what))
 
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]

@@ -449,7 +449,22 @@ class Catalog:
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
         # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
         # all rows are read.
-        return table_rows(self._snapshot, table.path, known, narrow=table.key in self._stored)
+        stored = table.key in self._stored
+        listed = [name for name, one in known.items() if one.dtype == pl.Boolean or isinstance(one.dtype, pl.Enum)]
+        never = self._never_null(table, listed) if listed and stored else frozenset()
+        return table_rows(self._snapshot, table.path, known, narrow=stored, never_null=never)
+
+    def _never_null(self, table: KnownTable, columns: Iterable[str]) -> frozenset[str]:
+        """Return the columns that a constraint of the database keeps from being null."""
+        (rows,) = self._run(
+            "SELECT database_oid::VARCHAR, schema_name, table_name, constraint_column_names "
+            "FROM system.main.duckdb_constraints() WHERE constraint_type = 'NOT NULL'"
+        )
+        found = [
+            names for number, schema, name, names in rows if ("table", number, fold(schema), fold(name)) == table.key
+        ]
+        kept = {fold(name) for names in found for name in names}
+        return frozenset(name for name in columns if fold(name) in kept)
 
     def close(self) -> None:
         """End the transaction in which private rows were read."""
@@ -549,6 +564,10 @@ class Catalog:
         except duckdb.Error as error:
             raise unbound(error) from None
 
+    def check_text(self, query: Node, released: Mapping[str, pl.DataFrame]) -> None:
+        """Check the text of a query that is known to bind."""
+        self._sandbox.checked_text(query, frozenset(released))
+
     def public_frame(self, query: Node) -> pl.DataFrame:
         """Run a query over public tables and return its rows."""
         named, tables = self._handed_over(query)
@@ -601,8 +620,11 @@ class Catalog:
             cursor.close()
 
     def _run(self, *texts: str) -> list[list[Any]]:
-        """Return the rows of several queries, which share a cursor because opening one costs as much as a query."""
-        cursor = self._database.cursor()
+        """Return the rows of several queries about system tables, which no setting of a cursor matters to.
+
+        They share a cursor because opening one costs as much as a query.
+        """
+        cursor = self._database.connection.cursor()
         try:
             return [cursor.execute(sql).fetchall() for sql in texts]
         finally:

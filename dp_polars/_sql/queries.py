@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -35,7 +35,7 @@ from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.allowed_functions import CUTS, ENDS
 from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
 from dp_polars._sql.catalog import Catalog
-from dp_polars._sql.syntax_tree import Node, Parser, canonical, fold
+from dp_polars._sql.syntax_tree import Node, Parser, base_table, canonical, fold, select_node
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -143,14 +143,16 @@ class PlannedStatement:
     def check_above(self) -> None:
         """Let DuckDB bind the SQL above the private queries, before anything is spent on them."""
         if self.aggregations:
-            self.catalog.columns(
-                self.analysis.above,
-                {aggregation.table: _empty(aggregation, queries) for aggregation, queries in self.aggregations},
-            )
+            empty = {aggregation.table: _empty(aggregation, queries) for aggregation, queries in self.aggregations}
+            if _selects_columns(self.analysis.above, empty):
+                self.catalog.check_text(self.analysis.above, empty)
+            else:
+                self.catalog.columns(self.analysis.above, empty)
 
     def release(self) -> dict[str, pl.DataFrame]:
         """Release all private queries, or none if the budget doesn't cover all; return the tables of released rows."""
-        new = [query for query in self.queries if query.is_new()]
+        # A single query is checked when it is charged.
+        new = [query for query in self.queries if query.is_new()] if len(self.queries) > 1 else []
         if new:
             self.session.check(sum((query.plan.cost for query in new), NOTHING))
         try:
@@ -207,6 +209,32 @@ def _empty(aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.Da
         schema |= {column: known[name] for name, column in zip(query.query.keys, aggregation.keys, strict=True)}
         schema |= {answer: known[name] for name, answer in query.names().items()}
     return pl.DataFrame(schema=schema)
+
+
+_BINDS = frozenset(
+    {
+        *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+        *(pl.Boolean, pl.Float32, pl.Float64, pl.String, pl.Date),
+    }
+)
+"""Types that DuckDB reads from Arrow as they are."""
+
+
+def _selects_columns(above: Node, released: Mapping[str, pl.DataFrame]) -> bool:
+    """Return whether a query only selects columns of the one released table, so that binding it can't fail."""
+    if len(released) > 1:
+        return False
+    ((table, frame),) = released.items()
+    names = set(frame.columns)
+    return (
+        above == select_node(above.get("select_list", ()), base_table(table))
+        and len(set(map(fold, names))) == len(names)
+        and _BINDS.issuperset(frame.dtypes)
+        and all(
+            item["class"] == "COLUMN_REF" and item["column_names"][:-1] == [table] and item["column_names"][-1] in names
+            for item in above["select_list"]
+        )
+    )
 
 
 # ---------------------------------------------------------------------- planning

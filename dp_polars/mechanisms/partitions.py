@@ -36,6 +36,7 @@ Strategy = Literal["auto", "optimal", "laplace", "gaussian"]
 Adjacency = Literal["add_remove", "replace"]
 
 _LONGEST_TABLE = 1 << 20
+_NORMAL = NormalDist()
 _WORD = 1 << 64
 _MOST_UNITS = int(np.iinfo(np.int64).max)
 
@@ -148,7 +149,9 @@ def partition_rule(
     rules = []
     if strategy != "gaussian":
         rules.append(_laplace(epsilon, each, touched))
-    if strategy != "laplace":
+    if strategy == "gaussian" or (
+        strategy == "auto" and _least_gaussian(epsilon, delta, touched) <= rules[0].even_chance
+    ):
         rules.append(_gaussian(epsilon, delta, touched))
     if strategy == "auto" and _has_table(epsilon / touched, each):
         # The table is only made if it can be better, because a long one takes a while.
@@ -194,16 +197,16 @@ def _least_even_chance(epsilon: Fraction, delta: Fraction) -> float:
 def _least_gaussian(epsilon: Fraction, delta: Fraction, touched: int) -> float:
     """Return a number of units below which Gaussian noise shows a group less than half the time.
 
-    The privacy loss of all groups together is normal with variance mu**2 = touched / sigma**2 and mean mu**2 / 2. It
-    exceeds epsilon + 1 with probability at most p = delta / 2 / (1 - 1/e), since delta / 2 is at least the integral of
-    1 - e**(epsilon - loss). So (epsilon + 1) / mu - mu / 2 is at least the quantile z of 1 - p, which bounds mu from
-    above and sigma from below. A tenth is left for the discreteness of the noise.
+    The privacy loss of all groups together is normal with variance mu**2 = touched / sigma**2 and mean mu**2 / 2. For
+    any t, it exceeds epsilon + t with probability at most p = delta / 2 / (1 - e**-t), since delta / 2 is at least the
+    mean of 1 - e**(epsilon - loss) where that is positive. So (epsilon + t) / mu - mu / 2 is at least the quantile z of
+    1 - p, which bounds mu from above and sigma from below. A tenth is left for the discreteness of the noise.
     """
-    half = float(delta) / 2
-    z = -NormalDist().inv_cdf(min(0.5, half / (1 - math.exp(-1))))
-    largest = math.sqrt(z * z + 2 * (float(epsilon) + 1)) - z
-    sigma = math.sqrt(touched) / largest
-    return 0.9 * sigma * max(0.0, -NormalDist().inv_cdf(half / touched))
+    loss, half, largest = float(epsilon), float(delta) / 2, math.inf
+    for t in (loss / 4, loss / 2, loss, 2 * loss, 1.0):
+        z = -_NORMAL.inv_cdf(min(0.5, half / -math.expm1(-t)))
+        largest = min(largest, 2 * (loss + t) / (math.sqrt(z * z + 2 * (loss + t)) + z))
+    return 0.9 * math.sqrt(touched) / largest * max(0.0, -_NORMAL.inv_cdf(half / touched))
 
 
 def _has_table(epsilon: Fraction, delta: Fraction) -> bool:

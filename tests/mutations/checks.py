@@ -824,6 +824,53 @@ def only_rows_of_one_unit_are_combined():
     raise Broken("rows of several units are combined")
 
 
+_LATER = "(SELECT user_id, x + 40 AS x, x AS y FROM visits)"
+_COMBINED = {
+    "FULL JOIN": f"SELECT user_id, a.x, b.y FROM visits a FULL JOIN {_LATER} b USING (user_id, x)",
+    "INTERSECT": f"SELECT user_id, x FROM visits INTERSECT SELECT user_id, x FROM {_LATER}",
+    "EXCEPT": f"SELECT user_id, x FROM visits EXCEPT SELECT user_id, x FROM {_LATER}",
+}
+
+
+def _rows_meet_within_their_unit(kind):
+    """Without one person, exactly their rows are gone. Somebody else has the values that are next to theirs."""
+    rows = [(user, 40 * (place + (user != 3))) for user in range(7) for place in range(3)]
+    people = pl.DataFrame(rows, schema=["user_id", "x"], orient="row")
+
+    def found(rows):
+        con = dp.connect(None, dp.Session(epsilon=1, unit="user_id", max_rows_per_group=1)).register("visits", rows)
+        planned = con._planned(f"SELECT dp_count(x) AS n FROM ({_COMBINED[kind]})", {}, {"epsilon": 0.5})
+        return read_rows(without_unit_steps(planned.queries[0].query.rows))
+
+    whole, rest = found(people), found(people.filter(pl.col("user_id") != 3))
+    others = whole.filter(pl.col("user_id") != 3)
+    require(
+        sorted(map(repr, others.rows())) == sorted(map(repr, rest.rows())), f"rows change those of others in {kind}"
+    )
+    require(0 < others.height < whole.height, f"nobody has rows after {kind}")
+
+
+def full_joins_meet_within_their_unit():
+    _rows_meet_within_their_unit("FULL JOIN")
+
+
+def intersections_meet_within_their_unit():
+    _rows_meet_within_their_unit("INTERSECT")
+
+
+def differences_meet_within_their_unit():
+    _rows_meet_within_their_unit("EXCEPT")
+
+
+def only_answers_are_turned():
+    con = _guarded()
+    try:
+        con.sql("SELECT * FROM visits PIVOT (sum(x) FOR s IN ('a'))")
+    except dp.StatementNotAllowed:
+        return
+    raise Broken("PIVOT shows sums of private rows")
+
+
 def a_query_can_not_make_another_unit():
     con = _guarded()
     plain = con.preview("SELECT dp_count_units(epsilon := 0.1) AS n FROM visits")

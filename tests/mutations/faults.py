@@ -22,6 +22,7 @@ from dp_polars._engines.polars import unit_steps as unit_computation
 from dp_polars._engines.spark import engine as spark_engine
 from dp_polars._engines.spark import unit_steps as spark_unit_steps
 from dp_polars._engines.spark.texts import salted
+from dp_polars._expressions.unit_functions import SortColumn, unit_value
 from dp_polars._frame import aggregate_question, private_frame
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
@@ -32,7 +33,8 @@ from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
 from dp_polars._release.intervals import ConfidenceLimits
 from dp_polars._session import filters, ledger, open_charges, prices, session
-from dp_polars._sql import analysis, catalog, connection, relations, sandbox, unit_steps
+from dp_polars._sql import analysis, catalog, connection, private_joins, relations, sandbox, unit_steps
+from dp_polars._sql.scope import ScopeTable
 from dp_polars.mechanisms import sparse_vector
 from tests.bits import SeededBits
 from tests.mutations import checks
@@ -662,6 +664,42 @@ def units_are_not_asked_for(patch: Patch) -> None:
     patch.setattr(analysis, "with_units", lambda rows, unit: rows)
 
 
+def rows_are_joined_without_the_unit(patch: Patch) -> None:
+    honest = private_joins.JoinRows
+    patch.setattr(private_joins, "JoinRows", lambda on, how, columns: honest(on[1:] or on, how, columns))
+    _units_of_steps_are_believed(patch)
+
+
+def rows_are_compared_without_the_unit(patch: Patch) -> None:
+    honest = private_joins.GroupRows
+
+    def without_first(keys, values):
+        first = unit_value("first", keys[0], pl.Schema({keys[0]: pl.Int64()}), order=(SortColumn(keys[0]),))
+        return honest(keys[1:], (*values, (keys[0], first)))
+
+    patch.setattr(private_joins, "GroupRows", without_first)
+    _units_of_steps_are_believed(patch)
+
+
+def _units_of_steps_are_believed(patch: Patch) -> None:
+    patch.setattr(relations, "with_units", lambda rows, unit: rows)
+    patch.setattr(analysis, "with_units", lambda rows, unit: rows)
+
+
+def private_rows_are_turned(patch: Patch) -> None:
+    every_table_is_public_to_the_sandbox(patch)
+
+    def pivot(self, node, ctes):
+        source = self._from(node["source"], ctes)
+        tables = tuple(ScopeTable.public(one.alias, one.columns) for one in source.tables)
+        source = relations.PublicRelation(node["source"], tables, source.sources)
+        return self._aliased(
+            self._public_select(analysis.pivot_select(node, source, self._context), source, ctes), node
+        )
+
+    patch.setattr(analysis._Analyser, "_pivot", pivot)
+
+
 # ---------------------------------------------------------------------- Spark
 
 
@@ -962,6 +1000,16 @@ FAULTS = {
     "rows of several units are grouped": Fault(
         units_are_not_asked_for, checks.only_rows_of_one_unit_are_combined, "rows of several units are combined"
     ),
+    "a full join forgets the unit": Fault(
+        rows_are_joined_without_the_unit, checks.full_joins_meet_within_their_unit, "others in FULL JOIN"
+    ),
+    "an intersection forgets the unit": Fault(
+        rows_are_compared_without_the_unit, checks.intersections_meet_within_their_unit, "others in INTERSECT"
+    ),
+    "a difference forgets the unit": Fault(
+        rows_are_compared_without_the_unit, checks.differences_meet_within_their_unit, "others in EXCEPT"
+    ),
+    "private rows are turned": Fault(private_rows_are_turned, checks.only_answers_are_turned, "PIVOT shows sums"),
     "a query may replace the unit": Fault(
         any_column_may_be_the_unit, checks.a_query_can_not_make_another_unit, "in the place of the unit"
     ),

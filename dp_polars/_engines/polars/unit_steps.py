@@ -533,8 +533,8 @@ def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
         case function if function.startswith("frame_"):
             return _of_frame(frame, value).cast(value.dtype).alias(name)
         case "cum_sum" if _is_long(value, frame.schema):
-            sums = [frame.select(half.cum_sum().over(group)).to_series() for half in _halves(column)]
-            return _from_halves(*sums, value.dtype).set(frame[value.column or ""].is_null(), None).alias(name)
+            high, low = (frame.select(half.cum_sum().over(group)).to_series() for half in _halves(column))
+            return _from_halves(high, low, value.dtype).set(frame[value.column or ""].is_null(), None).alias(name)
         case "cum_sum":
             made = pl.when(column.is_not_null()).then(_whole(column, dtype).cum_sum().over(group))
         case _:
@@ -583,9 +583,8 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
         case "frame_sum" if column.dtype.is_float():
             return _float_sums(frame, column.cast(pl.Float64).fill_null(0.0), ends, first, last)
         case "frame_sum" if _is_long(value, frame.schema):
-            return _from_halves(
-                *(_whole_sums(frame, half, first, last) for half in _halves(pl.col(column.name))), value.dtype
-            )
+            high, low = (_whole_sums(frame, half, first, last) for half in _halves(pl.col(column.name)))
+            return _from_halves(high, low, value.dtype)
         case "frame_sum":
             return _narrowed(_whole_sums(frame, _whole(pl.col(column.name), column.dtype), first, last), value.dtype)
         case "frame_min" | "frame_max":
