@@ -59,5 +59,5 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 
-# Types of other packages are named without a link: the build needs no network.
-nitpick_ignore_regex = [("py:.*", r".*")]
+# Types of other packages and internal ones are named without a link: the build needs no network.
+nitpick_ignore_regex = [("py:.*", r"(?!dp_polars\.(?!_)).*")]
