@@ -422,6 +422,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("statement", "message"), REFUSED)
 def test_other_steps_are_refused_with_the_reason(raw, statement, message):
     with pytest.raises(dp.StatementNotAllowed, match=message):
@@ -605,6 +606,7 @@ def test_that_a_key_is_unique_is_a_constraint_or_the_owners_word():
     raw.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
