@@ -166,11 +166,11 @@ def test_a_preview_says_what_is_unknown_and_the_price_of_it_all():
 
 
 def mean_error(exact, plan, truth, seed):
-    """Return the mean error of a count or sum over groups and 40 draws of its noise."""
+    """Return the mean error of a count or sum over groups and 20 draws of its noise."""
     (measurement,) = plan.measurements
     vector, step = _vector(exact, measurement.statistic), float(measurement.grid.step)
     source = SeededBits(seed)
-    errors = [np.abs(_noisy(vector, measurement, source) * step - truth).mean() for _ in range(40)]
+    errors = [np.abs(_noisy(vector, measurement, source) * step - truth).mean() for _ in range(20)]
     return float(np.mean(errors))
 
 
