@@ -97,8 +97,8 @@ class GuardedConnection:
     >>> query = "SELECT dp_count(*, epsilon := 0.5) AS n FROM visits JOIN names USING (region)"
     >>> con.preview(query).expected_error()
     6.0
-    >>> round(con.execute(query).fetchall()[0][0], -3), con.pl().columns
-    (1000, ['n'])
+    >>> round(con.execute(query).fetchall()[0][0], -3), con.pl().columns, con.rowcount
+    (1000, ['n'], 1)
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Wall time and CPU of private questions against the plain query, on one and on two threads, and a guess for sixteen.
 
 Each number of threads has its own process, which asks both sides in turn, so other work on the machine affects both.
-The best of all rounds is shown, and how far the median is above it.
+The best of all rounds is shown, and how far the median is above it. So is the CPU that other processes took meanwhile:
+on a machine that is not idle, wall times say little, and the ratio of CPU seconds says more.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Timing:
 
     wall: list[float]
     cpu: list[float]
+    others: list[float]
+    """The CPUs that other processes kept busy meanwhile."""
 
     @property
     def best(self) -> float:
@@ -76,7 +79,9 @@ def run(rows: int = ROWS) -> bool:
         many = _extrapolated(ours_alone.best, ours.best)
         shown = f"{ours_alone.best:6.3f} s alone   {gain:5.2f} x as fast   about {many:6.3f} s on {MANY} cores"
         lines.append(Row("  two threads against one", shown, SPEEDUP / gain, 1.0))
-    return show(f"wall time on two threads, {rows:,} rows, best of {ROUNDS} rounds", lines)
+    others = statistics.median([busy for sides in both.values() for side in sides for busy in side.others])
+    title = f"wall time on two threads, {rows:,} rows, best of {ROUNDS} rounds; others kept {others:.1f} CPUs busy"
+    return show(title, lines)
 
 
 def _extrapolated(one: float, two: float) -> float:
@@ -133,12 +138,24 @@ def child(path: str, threads: str) -> None:
 
 def _in_turn(*sides: Callable[[], object]) -> list[dict[str, list[float]]]:
     """Return the wall and CPU seconds of each side, after a warm-up."""
-    timings: list[dict[str, list[float]]] = [{"wall": [], "cpu": []} for _ in sides]
+    timings: list[dict[str, list[float]]] = [{"wall": [], "cpu": [], "others": []} for _ in sides]
     for number in range(ROUNDS + 1):
         for side, timing in zip(sides, timings, strict=True):
-            wall, cpu = time.perf_counter(), time.process_time()
+            busy, wall, cpu = _busy_seconds(), time.perf_counter(), time.process_time()
             side()
+            wall, cpu, busy = time.perf_counter() - wall, time.process_time() - cpu, _busy_seconds() - busy
             if number:
-                timing["wall"].append(time.perf_counter() - wall)
-                timing["cpu"].append(time.process_time() - cpu)
+                timing["wall"].append(wall)
+                timing["cpu"].append(cpu)
+                timing["others"].append(max(busy - cpu, 0.0) / wall)
     return timings
+
+
+def _busy_seconds() -> float:
+    """Return the seconds for which all CPUs together have been busy, or 0 where the system does not tell."""
+    try:
+        first = Path("/proc/stat").read_text().splitlines()[0]
+    except OSError:
+        return 0.0
+    user, nice, system, _, _, *interrupts = map(int, first.split()[1:8])
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")

@@ -662,7 +662,7 @@ def test_the_benchmark_of_accuracy_measures_single_rows(capsys, monkeypatch):
     assert not accuracy.run(repeats=1, only="no such row")
     accuracy.run(repeats=1, only="mean of rating by city, epsilon 1 each", markdown=True)
     heads, _, row, summary = capsys.readouterr().out.splitlines()[-4:]
-    assert heads.startswith("| question | spend | by hand | automatic |")
+    assert heads.startswith("| question | spend | two caps | one cap | product | automatic |")
     assert row.startswith("| shop: mean of rating by city | epsilon 1 each | ")
     assert summary.endswith("1 runs each")
 

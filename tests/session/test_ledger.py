@@ -41,7 +41,7 @@ def test_a_ledger_opens_again_with_what_was_spent(path, session):
 
 
 def test_from_ledger_brings_the_defaults_back(path):
-    words = {"per_unit": ["country"], "max_groups": 3, "max_rows_per_group": "auto", "queries": 20}
+    words = {"per_unit": ["country"], "max_groups": 3, "max_rows_per_group": "auto", "max_rows": 20, "queries": 20}
     dp.Session(epsilon=1.0, unit=dp.ROW, adjacency="replace", ledger=path, **words)
     again = dp.Session.from_ledger(path)
     assert vars(again.defaults) == {**words, "per_unit": ("country",), "account": None}
@@ -319,3 +319,15 @@ def test_two_processes_that_create_at_once_get_one_budget(tmp_path):
     for child in children:
         child.communicate()
         assert child.returncode == 0
+
+
+def test_a_ledger_in_memory_has_the_schema_and_the_settings_of_a_file(tmp_path):
+    memory = dp.Session(epsilon=1.0, unit="user")._ledger._connection
+    file = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")._ledger._connection
+    asked = ["SELECT type, name, sql FROM sqlite_master ORDER BY type, name", "SELECT terms FROM agreement"]
+    asked += [f"PRAGMA {name}" for name in ("application_id", "user_version", "synchronous", "trusted_schema")]
+    for text in asked:
+        assert memory.execute(text).fetchall() == file.execute(text).fetchall()
+    other = dp.Session(epsilon=1.0, unit="user")._ledger._connection
+    identity = "SELECT identity FROM agreement"
+    assert memory.execute(identity).fetchall() != other.execute(identity).fetchall()

@@ -329,20 +329,24 @@ class Sums:
     def add(self, group: Numbers, terms: Sequence[Numbers]) -> None:
         """Add runs. Each run is one unit in one group, with one number per sum: none below 0 unless the sum is long."""
         if self._names is None:
+            limbs = self._limbs(terms)  # all that can be computed before the lock is
             size = 0 if self._both is None else len(group) + int(terms[0].sum())
+            if self._both is None or size > _MOST_BOTH:
+                with self._lock:
+                    self._add(self._sums, group, limbs)
+                return
+            both = terms[0] + (1 << _LIMB)
             with self._lock:
-                if self._both is None or size > _MOST_BOTH:
-                    self._add(self._sums, group, terms)
-                    return
                 if self._both_size + size > _MOST_BOTH:
                     self._part_both()
                 self._both_size += size
-                np.add.at(self._both, group, terms[0] + (1 << _LIMB))
-                self._add_terms(self._sums, group, terms, first=1)
+                np.add.at(self._both, group, both)
+                for row, limb in zip(self._sums[2:], limbs[1:], strict=True):
+                    np.add.at(row, group, limb)
             return
         names, places = np.unique(group, return_inverse=True)
         sums = np.zeros((self._columns, len(names)), np.int64)
-        self._add(sums, places, terms)
+        self._add(sums, places, self._limbs(terms))
         with self._lock:
             self._waiting.append((names, sums))
             self._waiting_size += len(names)
@@ -357,19 +361,15 @@ class Sums:
             self._both[:] = 0
             self._both_size = 0
 
-    def _add(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers]) -> None:
-        np.add.at(sums[0], group, 1)
-        self._add_terms(sums, group, terms)
+    def _limbs(self, terms: Sequence[Numbers]) -> list[Numbers]:
+        """Return the numbers to be added to each row of the sums but the first: two for a long sum."""
+        pairs = zip(self._long, terms, strict=True)
+        return [limb for long, term in pairs for limb in ((term >> _LIMB, term & _LOW) if long else (term,))]
 
-    def _add_terms(self, sums: NDArray[np.int64], group: Numbers, terms: Sequence[Numbers], first: int = 0) -> None:
-        place = 1 + first  # the sums before the first one to be added are not long
-        for long, term in zip(self._long[first:], terms[first:], strict=True):
-            if long:
-                np.add.at(sums[place], group, term >> _LIMB)
-                np.add.at(sums[place + 1], group, term & _LOW)
-            else:
-                np.add.at(sums[place], group, term)
-            place += 1 + long
+    def _add(self, sums: NDArray[np.int64], group: Numbers, limbs: Sequence[Numbers]) -> None:
+        np.add.at(sums[0], group, 1)
+        for row, limb in zip(sums[1:], limbs, strict=True):
+            np.add.at(row, group, limb)
 
     def _merge(self) -> None:
         known = self._names if self._names is not None else np.zeros(0, np.int64)
