@@ -48,7 +48,7 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "inherited-members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True, "inherited-members": True}
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 add_module_names = False
@@ -59,5 +59,5 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 
-# Types of other packages are named without a link: the build needs no network.
-nitpick_ignore_regex = [("py:.*", r".*")]
+# Types of other packages and internal ones are named without a link: the build needs no network.
+nitpick_ignore_regex = [("py:.*", r"(?!dp_polars\.).*|dp_polars\.(.*\.)?_.*|dp_polars\.mechanisms\.additive\.N")]

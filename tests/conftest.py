@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -24,6 +25,7 @@ if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
 
 import duckdb
 import pytest
+from _pytest.doctest import DoctestModule
 
 import dp_polars as dp
 from dp_polars._session import prices
@@ -52,6 +54,12 @@ def pytest_sessionstart(session):
                 importlib.import_module(".".join(path.relative_to(here.parent).with_suffix("").parts))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Look for no examples in the docstrings of tests, which takes a second."""
+    return [one for one in (yield) if not isinstance(one, DoctestModule)]
+
+
 def pytest_collection_modifyitems(items):
     """Leave examples in docstrings and pages out of the short run."""
     for item in items:
@@ -68,6 +76,10 @@ def pytest_collection_finish():
 def pytest_sessionfinish():
     """Stop the Spark server, if there is one, and let the interpreter free everything when it ends."""
     stop_shared_session()
+    for shared in (_sandbox_of, _empty_database_of):
+        if shared.cache_info().currsize:
+            shared(os.getpid()).close()
+            shared.cache_clear()
     gc.unfreeze()
 
 
@@ -77,16 +89,21 @@ def pytest_runtest_teardown():
 
     A guarded connection holds about 10 MB of DuckDB in a reference cycle of some hundred objects. Python counts
     objects, not bytes, so it would let thousands of tests pass, and gigabytes pile up, before it frees them. A
-    collection looks at every object, so it waits until the process has grown.
+    collection looks at every object, so it waits until the process has grown. Then freed memory goes back to the
+    system.
     """
     global _finished, _size
     yield
     _finished += 1
     if (_finished % TESTS_BETWEEN_COLLECTIONS == 0) if _STATM is None else (_resident() > _size + GARBAGE):
         gc.collect()
+        if _return_memory is not None:
+            _return_memory(0)
         _size = _resident()
 
 
+_return_memory = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+"""The GNU C library keeps freed memory, up to gigabytes in a process with many threads; this returns it."""
 _STATM = os.open("/proc/self/statm", os.O_RDONLY) if os.path.exists("/proc/self/statm") else None
 
 

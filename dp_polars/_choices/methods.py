@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Never, TypeVar
 
 import polars as pl
 
 from dp_polars._aggregates.values import Bounds
 from dp_polars._choices.question import BestChoice, Choice, Score, ScoreOf, best_question, choice_question
-from dp_polars._frame.options import By, ChoiceOptions, ExpressionLike
+from dp_polars._frame.options import By, ChoiceOptions, ExpressionLike, PublicKeys, options_in
 from dp_polars._frame.question import FrameMethods, named
+from dp_polars._numbers import Number
+from dp_polars._session.session import Session
 
 Answer = TypeVar("Answer")
 
@@ -25,14 +27,14 @@ class Choices(FrameMethods, Generic[Answer]):
         return chosen
 
     def noisy_max(
-        self,
-        column: ExpressionLike,
-        candidates: Sequence[Any] | pl.Series | None = None,
-        by: By = None,
-        *,
+        self, column: ExpressionLike, candidates: Sequence[Any] | pl.Series | None = None, by: By = None, *,
         score: Score = "rows",
-        **options: Unpack[ChoiceOptions],
-    ) -> Answer:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        delta: Number | None = None, keys: PublicKeys | None = None, max_groups: int | None = None,
+        max_rows_per_group: int | None = None, fresh: bool = False, label: str | None = None,
+        session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Return the value of a column that most rows have, up to noise. With `by`, one for each group.
 
         The noise doesn't depend on how many candidates one unit counts for: a thousand candidates that everyone may
@@ -62,17 +64,18 @@ class Choices(FrameMethods, Generic[Answer]):
         >>> winner["party"].to_list()
         ['left']
         """
+        options = options_in(locals(), ChoiceOptions)
         return self._choose(Choice(kind="noisy_max", column=column, score=score, candidates=candidates), by, options)
 
     def noisy_min(
-        self,
-        column: ExpressionLike,
-        candidates: Sequence[Any] | pl.Series | None = None,
-        by: By = None,
-        *,
+        self, column: ExpressionLike, candidates: Sequence[Any] | pl.Series | None = None, by: By = None, *,
         score: Score = "rows",
-        **options: Unpack[ChoiceOptions],
-    ) -> Answer:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        delta: Number | None = None, keys: PublicKeys | None = None, max_groups: int | None = None,
+        max_rows_per_group: int | None = None, fresh: bool = False, label: str | None = None,
+        session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Return the candidate with the lowest score, up to noise. The candidates must be public.
 
         The arguments are those of `noisy_max`.
@@ -85,18 +88,18 @@ class Choices(FrameMethods, Generic[Answer]):
         ...     votes.dp.noisy_min("party", ["left", "right"], score="units", epsilon=0.5)["party"].to_list()
         ['right']
         """
+        options = options_in(locals(), ChoiceOptions)
         return self._choose(Choice(kind="noisy_min", column=column, score=score, candidates=candidates), by, options)
 
     def top_k(
-        self,
-        column: ExpressionLike,
-        k: int,
-        candidates: Sequence[Any] | pl.Series | None = None,
-        by: By = None,
-        *,
+        self, column: ExpressionLike, k: int, candidates: Sequence[Any] | pl.Series | None = None, by: By = None, *,
         score: Score = "rows",
-        **options: Unpack[ChoiceOptions],
-    ) -> Answer:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        delta: Number | None = None, keys: PublicKeys | None = None, max_groups: int | None = None,
+        max_rows_per_group: int | None = None, fresh: bool = False, label: str | None = None,
+        session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Return the `k` candidates with the highest scores, up to noise. The column `rank` is 1 for the first.
 
         If candidates are discovered, fewer than `k` are returned where no more of them stand out. The other arguments
@@ -110,16 +113,17 @@ class Choices(FrameMethods, Generic[Answer]):
         ...     votes.dp.top_k("party", 2, ["a", "b", "c"], score="units", epsilon=0.5).rows()
         [(1, 'a'), (2, 'b')]
         """
+        options = options_in(locals(), ChoiceOptions)
         return self._choose(Choice(kind="top_k", column=column, score=score, candidates=candidates, k=k), by, options)
 
     def select_best(
-        self,
-        candidates: Sequence[Any] | pl.Series,
-        score: ScoreOf,
-        bounds: Bounds = None,
-        by: By = None,
-        **options: Unpack[ChoiceOptions],
-    ) -> Answer:
+        self, candidates: Sequence[Any] | pl.Series, score: ScoreOf, bounds: Bounds = None, by: By = None, *,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        delta: Number | None = None, keys: PublicKeys | None = None, max_groups: int | None = None,
+        max_rows_per_group: int | None = None, fresh: bool = False, label: str | None = None,
+        session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Return the candidate whose score, summed over all rows, is the largest, up to noise.
 
         Parameters
@@ -157,6 +161,7 @@ class Choices(FrameMethods, Generic[Answer]):
         >>> price.columns
         ['candidate']
         """
+        options = options_in(locals(), ChoiceOptions)
         choice = BestChoice(candidates=candidates, score=score, bounds=bounds)
         chosen: Answer = self._resolve(
             options, named("select_best", lambda view: best_question(view, choice, by, options))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar, Unpack
+from typing import Any, Generic, Literal, Never, TypeVar
 
 import polars as pl
 
@@ -13,9 +13,11 @@ from dp_polars._aggregates.quantiles import IntervalOf
 from dp_polars._aggregates.values import Bounds
 from dp_polars._frame.aggregate_question import question_of
 from dp_polars._frame.misplaced import instead_of
-from dp_polars._frame.options import By, ExpressionLike, Options
+from dp_polars._frame.options import By, ExpressionLike, Options, PublicKeys, options_in
 from dp_polars._frame.question import FrameMethods, named
 from dp_polars._numbers import Number
+from dp_polars._plan.query import Cap, MechanismChoice
+from dp_polars._session.session import Session
 from dp_polars.errors import InvalidParameterError
 
 Answer = TypeVar("Answer")
@@ -34,7 +36,16 @@ class Questions(FrameMethods, Generic[Answer]):
         answer: Answer = self._resolve(options, named(name, lambda view: question_of(view, asked, by, options)))
         return answer
 
-    def count(self, by: By = None, *, column: ExpressionLike | None = None, **options: Unpack[Options]) -> Answer:
+    def count(
+        self, by: By = None, *, column: ExpressionLike | None = None,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Count rows, or the values of a column that are not null.
 
         Parameters
@@ -55,13 +66,33 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> counts.columns
         ['region', 'count']
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.count(column), by, options)
 
-    def len(self, by: By = None, **options: Unpack[Options]) -> Answer:
+    def len(
+        self, by: By = None, *,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Count rows. This is another name for `count`."""
+        options = options_in(locals(), Options)
         return self.count(by, **options)
 
-    def count_units(self, by: By = None, **options: Unpack[Options]) -> Answer:
+    def count_units(
+        self, by: By = None, *,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Count units. Each unit counts once in a group, however many rows it has there.
 
         The arguments are those of `count`, without `column`.
@@ -73,9 +104,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> round(dp.private(visits, dp.Session(epsilon=1.0, unit="user")).count_units(epsilon=0.5).item(), -3)
         3000
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.count_units(), by, options)
 
-    def n_unique(self, column: ExpressionLike, by: By = None, **options: Unpack[Options]) -> Answer:
+    def n_unique(
+        self, column: ExpressionLike, by: By = None, *,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Count the distinct values of a column of any type. Null is not a value.
 
         If a unit has more than `max_rows_per_group` distinct values in a group, only that many of them count, chosen at
@@ -88,17 +129,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.n_unique("km", epsilon=0.5).columns
         ['km']
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.n_unique(column), by, options)
 
     def sum(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: Bounds = None,
-        per: Literal["row", "unit"] = "row",
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, per: Literal["row", "unit"] = "row",
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Add up a column whose values are clipped to `bounds`.
 
         Parameters
@@ -123,11 +166,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> round(trips.sum("km", bounds=(0, 10), epsilon=0.5).item(), -4)
         30000
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.sum(column, bounds=bounds, per=per), by, options)
 
     def mean(
-        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Average a column whose values are clipped to `bounds`. The arguments are those of `sum`, without `per`.
 
         Examples
@@ -137,11 +188,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> round(trips.mean("km", bounds=(0, 10), epsilon=0.5).item(), 1)
         3.0
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.mean(column, bounds=bounds), by, options)
 
     def geometric_mean(
-        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, **options: Unpack[Options]
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Compute the geometric mean of a column whose values are clipped to positive `bounds`.
 
         The arguments are those of `mean`, but bounds can't be estimated.
@@ -153,17 +212,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> round(trips.geometric_mean("km", bounds=(1, 10), epsilon=0.5).item(), 1)
         4.0
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.geometric_mean(column, bounds=bounds), by, options)
 
     def var(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: Bounds = None,
-        ddof: int = 1,
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, ddof: int = 1,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Compute the variance of a column whose values are clipped to `bounds`. The divisor is the rows minus `ddof`.
 
         Examples
@@ -173,30 +234,34 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> round(trips.var("km", bounds=(0, 10), epsilon=1.0).item())
         1
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.var(column, bounds=bounds, ddof=ddof), by, options)
 
     def std(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: Bounds = None,
-        ddof: int = 1,
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, ddof: int = 1,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Compute the standard deviation of a column. The arguments are those of `var`."""
+        options = options_in(locals(), Options)
         return self._ask(aggregates.std(column, bounds=bounds, ddof=ddof), by, options)
 
     def quantile(
-        self,
-        column: ExpressionLike,
-        quantile: Number | Sequence[Number],
-        by: By = None,
-        *,
-        bounds: Bounds = None,
+        self, column: ExpressionLike, quantile: Number | Sequence[Number], by: By = None, *, bounds: Bounds = None,
         interval: IntervalOf = "rank",
-        **options: Unpack[Options],
-    ) -> Answer:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Estimate one or several quantiles. Several are returned as a list; sorted quantiles never cross.
 
         Parameters
@@ -226,17 +291,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.quantile("km", [0.25, 0.75], bounds=(0, 10), epsilon=0.5).item().to_list()
         [2, 4]
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.quantile(column, quantile, bounds=bounds, interval=interval), by, options)
 
     def median(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: Bounds = None,
-        interval: IntervalOf = "rank",
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, interval: IntervalOf = "rank",
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Estimate the median of a column. The arguments are those of `quantile`, without `quantile`.
 
         Examples
@@ -248,17 +315,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.median("km", bounds=(0, 10), epsilon=0.5, confidence=0.95).columns
         ['km', 'km_rank_error']
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.median(column, bounds=bounds, interval=interval), by, options)
 
     def min(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: Bounds = None,
-        interval: Literal["rank"] = "rank",
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, interval: Literal["rank"] = "rank",
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Estimate a value near the smallest one. About 38 * max_rows / epsilon rows lie below it.
 
         The smallest value itself belongs to one person, so it can't be released.
@@ -270,17 +339,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.min("km", bounds=(0, 10), epsilon=0.5).item() in range(3)  # nearly always 2
         True
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.min(column, bounds=bounds, interval=interval), by, options)
 
     def max(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: Bounds = None,
-        interval: Literal["rank"] = "rank",
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, column: ExpressionLike, by: By = None, *, bounds: Bounds = None, interval: Literal["rank"] = "rank",
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Estimate a value near the largest one. About 38 * max_rows / epsilon rows lie above it.
 
         Examples
@@ -290,18 +361,20 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.max("km", bounds=(0, 10), epsilon=0.5).item() in range(4, 11)  # nearly always 4
         True
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.max(column, bounds=bounds, interval=interval), by, options)
 
     def histogram(
-        self,
-        column: ExpressionLike,
-        by: By = None,
-        *,
-        edges: Sequence[Any] | None = None,
-        bins: int | None = None,
+        self, column: ExpressionLike, by: By = None, *, edges: Sequence[Any] | None = None, bins: int | None = None,
         bounds: Bounds = None,
-        **options: Unpack[Options],
-    ) -> Answer:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Count values by bin: between given `edges`, or in `bins` (10) bins of equal width over `bounds`.
 
         The answer has one row per group and bin, with `bin_low`, `bin_high` and `count`. A bin includes its lower edge,
@@ -314,18 +387,20 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> trips.histogram("km", edges=[0, 3, 6], epsilon=0.5).columns
         ['bin_low', 'bin_high', 'count']
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.histogram(column, edges=edges, bins=bins, bounds=bounds), by, options)
 
     def cov(
-        self,
-        first: ExpressionLike,
-        second: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: tuple[Bounds, Bounds] | None = None,
-        ddof: int = 1,
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, first: ExpressionLike, second: ExpressionLike, by: By = None, *,
+        bounds: tuple[Bounds, Bounds] | None = None, ddof: int = 1,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Compute the covariance of two columns over the rows that have both. `bounds` takes a pair for each column.
 
         Examples
@@ -336,17 +411,20 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> round(pairs.cov("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).item(), 1)
         0.5
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.cov(first, second, bounds=bounds, ddof=ddof), by, options)
 
     def corr(
-        self,
-        first: ExpressionLike,
-        second: ExpressionLike,
-        by: By = None,
-        *,
+        self, first: ExpressionLike, second: ExpressionLike, by: By = None, *,
         bounds: tuple[Bounds, Bounds] | None = None,
-        **options: Unpack[Options],
-    ) -> Answer:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Compute the correlation (Pearson's) of two columns over the rows that have both.
 
         `bounds` takes a pair for each column.
@@ -359,17 +437,19 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> round(pairs.corr("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).item(), 1)
         1.0
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.corr(first, second, bounds=bounds), by, options)
 
     def linear_regression(
-        self,
-        x: ExpressionLike,
-        y: ExpressionLike,
-        by: By = None,
-        *,
-        bounds: tuple[Bounds, Bounds] | None = None,
-        **options: Unpack[Options],
-    ) -> Answer:
+        self, x: ExpressionLike, y: ExpressionLike, by: By = None, *, bounds: tuple[Bounds, Bounds] | None = None,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Fit y by x with least squares, and return `slope` and `intercept`. `bounds` takes a pair for x and one for y.
 
         Examples
@@ -380,6 +460,7 @@ class Questions(FrameMethods, Generic[Answer]):
         >>> [round(x) for x in pairs.linear_regression("x", "y", bounds=((0, 1), (0, 4)), epsilon=1.0).row(0)]
         [2, 1]
         """
+        options = options_in(locals(), Options)
         return self._ask(aggregates.linear_regression(x, y, bounds=bounds), by, options)
 
     def group_by(self, *keys: ExpressionLike | Iterable[ExpressionLike], **named: ExpressionLike) -> Grouped[Answer]:
@@ -422,7 +503,16 @@ class Grouped(Generic[Answer]):
         """The grouping keys."""
         return list(self._keys)
 
-    def len(self, name: str | None = None, **options: Unpack[Options]) -> Answer:
+    def len(
+        self, name: str | None = None, *,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        within: Number | None = None, delta: Number | None = None, mechanism: MechanismChoice | None = None,
+        keys: PublicKeys | None = None, max_groups: Cap | None = None, max_rows_per_group: Cap | None = None,
+        max_rows: Cap | None = None, min_units: int = 1, confidence: float | None = None, if_rows: int | None = None,
+        nonnegative: bool = False, rollup: bool = False, cut: bool = False, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Count the rows of each group. The column of the counts is named `len`, or as you say.
 
         Examples
@@ -432,6 +522,7 @@ class Grouped(Generic[Answer]):
         >>> trips.group_by("km").len(keys=[2, 3, 4], epsilon=0.5).columns
         ['km', 'len']
         """
+        options = options_in(locals(), Options)
         return self._questions._ask({name or "len": aggregates.count()}, self._keys or None, options)
 
     def agg(self, *asked: AggregateCall | Iterable[AggregateCall], **words: Any) -> Answer:

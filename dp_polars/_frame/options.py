@@ -258,6 +258,30 @@ AnyPlan = TypeVar("AnyPlan", bound=BasePlan)
 AnyOptions = Options | OpeningOptions | ChoiceOptions | ResponseOptions | ProfileOptions
 
 
+SomeOptions = TypeVar("SomeOptions", Options, OpeningOptions, ChoiceOptions, ResponseOptions, ProfileOptions)
+
+
+DEFAULTS: dict[str, Any] = {"min_units": 1, "nonnegative": False, "rollup": False, "cut": False, "fresh": False}
+"""The defaults of options in the signatures of methods. That of all others is None."""
+
+
+def options_in(arguments: Mapping[str, Any], kind: type[SomeOptions]) -> SomeOptions:
+    """Return the options of one kind among the arguments of a method, and the unknown ones, which are refused later.
+
+    Methods list all options as arguments, so that editors complete them. An option that has its default is left out.
+
+    Parameters
+    ----------
+    arguments
+        The arguments of a method, by name: its `locals()`. Those that are no option of any kind are in `unknown`.
+    kind
+        The options that the method takes, for example `Options`.
+    """
+    given = {name: arguments[name] for name in kind.__annotations__ if name in arguments}
+    found = {name: value for name, value in given.items() if value is not DEFAULTS.get(name)}
+    return kind(**{**found, **arguments["unknown"]})
+
+
 class RowsStayPrivate:
     """The base class of private frames and their previews. Arguments that must be public are checked against it."""
 
@@ -483,6 +507,7 @@ def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.Da
         raise InvalidParameterError(_unlike(types, what)) from None
     if frame.height == 0 or frame.height > MAX_DOMAIN:
         raise InvalidParameterError(f"{what}= must list between 1 and {MAX_DOMAIN:,} values, got {frame.height:,}.")
-    if frame.n_unique() != frame.height:
+    flat = frame.width == 1 and not frame.dtypes[0].is_nested()  # counting the values of a Series is far cheaper
+    if (frame.to_series() if flat else frame).n_unique() != frame.height:
         raise InvalidParameterError(f"{what}= lists a value twice.")
     return frame.sort(names)

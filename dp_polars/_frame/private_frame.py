@@ -45,7 +45,7 @@ from dp_polars._expressions.unit_functions import SortColumn
 from dp_polars._frame.asked import asked_steps
 from dp_polars._frame.behaviour import Behaviour
 from dp_polars._frame.methods import Grouped, Questions, unit_wise_expressions
-from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
+from dp_polars._frame.options import AnyOptions, ExpressionLike, PublicKeys, RowsStayPrivate, refuse_private
 from dp_polars._frame.preview import Preview
 from dp_polars._frame.question import Origin, Question, View, no_panics, planned
 from dp_polars._frame.table_rules import Rules
@@ -56,6 +56,7 @@ from dp_polars._many.synthesis import Synthesis
 from dp_polars._numbers import Number, count_of, flag_of
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.digest import public_digest
+from dp_polars._plan.query import Cap, MechanismChoice
 from dp_polars._profile.methods import Profiling
 from dp_polars._profile.profile import TableProfile
 from dp_polars._release.charge import Identity
@@ -1049,6 +1050,18 @@ class PrivateGroups(Grouped[Frame]):
 
     @overload
     def agg(self, *asked: pl.Expr | Iterable[pl.Expr], **words: pl.Expr) -> PrivateFrame[Frame]: ...
+
+    @overload
+    def agg(
+        self, *asked: AggregateCall | Iterable[AggregateCall],
+        epsilon: Number | None = ..., share: Number | None = ..., rho: Number | None = ...,
+        within: Number | None = ..., delta: Number | None = ..., mechanism: MechanismChoice | None = ...,
+        keys: PublicKeys | None = ..., max_groups: Cap | None = ..., max_rows_per_group: Cap | None = ...,
+        max_rows: Cap | None = ..., min_units: int = ..., confidence: float | None = ..., if_rows: int | None = ...,
+        nonnegative: bool = ..., rollup: bool = ..., cut: bool = ..., fresh: bool = ..., label: str | None = ...,
+        session: Session | None = ...,
+        **named: AggregateCall,
+    ) -> Frame: ...  # fmt: skip
 
     @overload
     def agg(self, *asked: AggregateCall | Iterable[AggregateCall], **words: Any) -> Frame: ...

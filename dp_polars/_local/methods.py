@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Never, TypeVar
 
 import polars as pl
 
 from dp_polars._expressions import apply
 from dp_polars._expressions.check import check_expression
 from dp_polars._frame.aggregate_question import check_unit, unit_columns
-from dp_polars._frame.options import ExpressionLike, ResponseOptions, check_options, fresh_of, labelled, spend_of
+from dp_polars._frame.options import (
+    ExpressionLike,
+    ResponseOptions,
+    check_options,
+    fresh_of,
+    labelled,
+    options_in,
+    spend_of,
+)
 from dp_polars._frame.question import FrameMethods, TableQuestion, View
 from dp_polars._local.plan import ResponsePlan, channel_and_cost, check_presence
 from dp_polars._local.release import run_responses
@@ -45,13 +53,11 @@ class Responses(FrameMethods, Generic[Answer]):
     """Randomized responses: one random category for each unit."""
 
     def randomized_response(
-        self,
-        column: ExpressionLike,
-        *,
-        categories: Sequence[Any] | None = None,
-        resample: Number | None = None,
-        **options: Unpack[ResponseOptions],
-    ) -> Answer:
+        self, column: ExpressionLike, *, categories: Sequence[Any] | None = None, resample: Number | None = None,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Return a random category for each unit, which is the true one more often than any other.
 
         The answer has only this column, with one row for each unit, in random order. If a unit has several rows, one is
@@ -87,6 +93,7 @@ class Responses(FrameMethods, Generic[Answer]):
         >>> dp.estimate_frequencies(responses, epsilon=1.0, categories=["yes", "no"]).columns
         ['category', 'frequency', 'standard_error']
         """
+        options = options_in(locals(), ResponseOptions)
 
         def question(view: View) -> ResponseQuestion:
             return response_question(view, options, column=column, categories=categories, resample=resample)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, Unpack
+from typing import Any, Generic, Literal, Never, TypeVar
 
 from dp_polars._frame.adopted import adopted_cap
 from dp_polars._frame.aggregate_question import check_unit
-from dp_polars._frame.options import ExpressionLike, OpeningOptions, check_options, labelled, spend_of
+from dp_polars._frame.options import ExpressionLike, OpeningOptions, check_options, labelled, options_in, spend_of
 from dp_polars._frame.question import FrameMethods, Origin, Question, View
 from dp_polars._many.domain import Domain, DomainLike, parse_domain
 from dp_polars._many.online_plan import OnlinePlan, online_plan
@@ -19,6 +19,7 @@ from dp_polars._many.synthesis import Synthesis
 from dp_polars._many.synthesis_plan import SynthesisPlan, synthesis_plan
 from dp_polars._many.synthesis_release import RESERVED, run_synthesis
 from dp_polars._numbers import Number, count_of, exact, flag_of, probability_of
+from dp_polars._session.session import Session
 from dp_polars.errors import InvalidParameterError
 
 Opened = TypeVar("Opened")
@@ -31,13 +32,11 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
     """Very many questions over a public domain: answered one after another, or by synthetic rows."""
 
     def online_queries(
-        self,
-        domain: DomainLike,
-        *,
-        alpha: Number | None = None,
-        max_updates: int | None = None,
-        **options: Unpack[OpeningOptions],
-    ) -> Opened:
+        self, domain: DomainLike, *, alpha: Number | None = None, max_updates: int | None = None,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        max_rows_per_group: int | None = None, label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Opened:  # fmt: skip
         """Open an object that answers very many counting questions for one charge: private multiplicative weights.
 
         Parameters
@@ -79,6 +78,7 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
         >>> 0 <= answer.fraction <= 1, answer.checked
         (True, True)
         """
+        options = options_in(locals(), OpeningOptions)
 
         def question(view: View) -> OnlineOpening:
             return online_opening(view, options, domain=domain, alpha=alpha, max_updates=max_updates)
@@ -87,16 +87,13 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
         return opened
 
     def synthesize(
-        self,
-        columns: DomainLike,
-        *,
-        queries: Sequence[ExpressionLike] | None = None,
-        method: Literal["mwem", "small_database"] = "mwem",
-        rounds: int | None = None,
-        alpha: Number | None = None,
+        self, columns: DomainLike, *, queries: Sequence[ExpressionLike] | None = None,
+        method: Literal["mwem", "small_database"] = "mwem", rounds: int | None = None, alpha: Number | None = None,
         fresh: bool = False,
-        **options: Unpack[OpeningOptions],
-    ) -> Made:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        max_rows_per_group: int | None = None, label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Made:  # fmt: skip
         """Make synthetic rows that answer many questions nearly as the private rows would.
 
         Parameters
@@ -134,6 +131,7 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
         >>> made.frame.columns, made.frame.height == made.size
         (['member', 'region'], True)
         """
+        options = options_in(locals(), OpeningOptions)
 
         def question(view: View) -> SynthesisQuestion:
             return synthesis_question(

@@ -464,6 +464,9 @@ class _PolicyReader:
         return ends[0], ends[1]
 
     def _keys(self, value: Any, path: Path) -> Keys | None:
+        if value == ["?"]:
+            self._wrong(path, 'The draft\'s question mark is still here. List the public values: keys = ["a", "b"].')
+            return None
         if value == "enum":
             return "enum"
         if isinstance(value, dict) and set(value) == {"table", "column"}:

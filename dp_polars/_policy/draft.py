@@ -109,17 +109,19 @@ def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend 
             lines.append(f"max_rows_per_group = {found.max_rows_per_group}  # from the profile{_doubt(found)}")
         else:
             lines.append("max_rows_per_group = 10  # with how many rows in each?")
-        lines.append("")
+        lines += ["", f"[tables.{name}.columns]"]
         for column, kind in types.items():
             if column == unit or kind == "other" or _is_id(column):
                 continue
+            said, key = _RULES[kind], _key(column)
             if found is not None and column in found.bounds:
                 lower, upper = (_toml_number(end) for end in found.bounds[column])
                 said = f"bounds = [{lower}, {upper}]  # from the profile{_doubt(found)}"
-                off = "" if found.reliable else "# "  # noise must not become a rule unseen
-                lines += [f"{off}[tables.{name}.columns.{_key(column)}]", f"{off}{said}", ""]
-                continue
-            lines += [f"# [tables.{name}.columns.{_key(column)}]", f"# {_RULES[kind]}  Or: ask = false", ""]
+                if found.reliable:  # otherwise noise would become a rule unseen
+                    lines.append(f"{key}.{said}")
+                    continue
+            lines.append(f"# {key}.{said}  Or: {key}.ask = false")
+        lines.append("")
     return "\n".join(lines)
 
 

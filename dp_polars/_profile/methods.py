@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, Unpack
+from typing import Generic, Never, TypeVar
 
 import polars as pl
 
 from dp_polars._expressions import Expression
 from dp_polars._expressions.check import check_expression
 from dp_polars._frame.aggregate_question import check_unit, keys_of, plain_value, unit_columns
-from dp_polars._frame.options import By, ExpressionLike, ProfileOptions, check_options, fresh_of, labelled, spend_of
+from dp_polars._frame.options import (
+    By,
+    ExpressionLike,
+    ProfileOptions,
+    check_options,
+    fresh_of,
+    labelled,
+    options_in,
+    spend_of,
+)
 from dp_polars._frame.question import FrameMethods, Origin, Question, View, named
+from dp_polars._numbers import Number
 from dp_polars._plan.query import Spend
 from dp_polars._profile.ladders import ladder_of
 from dp_polars._profile.plan import DEFAULT_SHARE, ProfiledColumn, ProfilePlan, profile_plan
@@ -21,6 +31,7 @@ from dp_polars._profile.release import run_profile
 from dp_polars._release.charge import Identity
 from dp_polars._release.run import ExactAnswers
 from dp_polars._session.releases import Release
+from dp_polars._session.session import Session
 from dp_polars.errors import InvalidParameterError
 
 Answer = TypeVar("Answer")
@@ -50,8 +61,11 @@ class Profiling(FrameMethods, Generic[Answer]):
     """Profiles of tables."""
 
     def profile(
-        self, by: By = None, *, columns: Sequence[ExpressionLike] = (), **options: Unpack[ProfileOptions]
-    ) -> Answer:
+        self, by: By = None, *, columns: Sequence[ExpressionLike] = (),
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None, fresh: bool = False,
+        label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Answer:  # fmt: skip
         """Measure what you need to know before you choose caps and bounds, in one release with a small spend.
 
         The profile tells how many units there are, how many rows a unit has, in how many groups of `by` it is, and how
@@ -88,6 +102,7 @@ class Profiling(FrameMethods, Generic[Answer]):
         >>> profile.max_rows_per_group, profile.bounds
         (3, {'spent': (3.0, 10.0)})
         """
+        options = options_in(locals(), ProfileOptions)
         answer: Answer = self._resolve(
             options, named("profile", lambda view: profile_question(view, by, columns, options))
         )

@@ -258,7 +258,8 @@ class TableProfile(AsTable):
                 "a step within a unit. Profile one table without such steps."
             )
         beyond = {}
-        for what, name in self.capped().items():
+        measured: dict[What, str] = {"rows per unit": "max_rows"} if plan.unit else {}
+        for what, name in (measured | self.capped()).items():
             above = _above(self.shares(self._part(what)))
             beyond[name] = tuple((cap, float(share)) for cap, share in zip(COUNTS, above, strict=False))
         outside = {}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import polars as pl
 
@@ -43,6 +43,17 @@ from dp_polars._session.releases import Release, Reservation, from_ipc
 from dp_polars._session.suggestions import HasSuggestions, Suggestions
 from dp_polars._session.terms import Adjacency, Cap, Defaults, Terms, _Row, agree, read_defaults
 from dp_polars.errors import BudgetExceeded, DPError, DPWarning, InvalidParameterError
+
+if TYPE_CHECKING:
+    from dp_polars._choices.plan import ChoicePlan
+    from dp_polars._local.plan import ResponsePlan
+    from dp_polars._many.online_plan import OnlinePlan
+    from dp_polars._many.synthesis_plan import SynthesisPlan
+    from dp_polars._plan.plan import Plan
+    from dp_polars._profile.plan import ProfilePlan
+    from dp_polars._streams.plan import StreamPlan
+
+    SomePlan: TypeAlias = Plan | ChoicePlan | StreamPlan | OnlinePlan | SynthesisPlan | ResponsePlan | ProfilePlan
 
 _PLANS = 100  # the number of latest plans that are kept
 _LONGEST_REASON = 1000
@@ -812,7 +823,7 @@ class Session:
     def _spent_before(self, entry: Entry) -> Cost:
         return self._ledger.spent_before(entry.id)
 
-    def plan(self, release: int | None = None) -> Any:
+    def plan(self, release: int | None = None) -> SomePlan:
         """Return the plan of a release that this process made, by its number in the ledger (by default, the last one).
 
         Where caps or bounds were "auto", the plan has the values that were estimated.
@@ -820,7 +831,7 @@ class Session:
         found = self._plans.get(max(self._plans, default=-1) if release is None else release)
         if found is None:
             raise InvalidParameterError("This process has no plan of such a release. Plans are not kept in the ledger.")
-        return found
+        return cast("SomePlan", found)
 
     def remember(self, release: Release, plan: object) -> None:
         """Keep the plan of a release so that it can be shown."""

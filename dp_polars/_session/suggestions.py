@@ -26,8 +26,8 @@ class Suggestions:
     bounds
         The suggested bounds by the expression of the column over the columns of the source.
     beyond
-        For "max_groups" and "max_rows_per_group": possible caps in rising order, each with the noisy share of units
-        that have more.
+        For "max_groups", "max_rows_per_group" and "max_rows": possible caps in rising order, each with the noisy share
+        of units that have more.
     outside
         For the expression of a column: its bins in rising order, each with the stored numbers that enclose it and the
         noisy share of values in it.

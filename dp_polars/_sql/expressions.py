@@ -459,9 +459,9 @@ def _columns(found: Expression) -> list[Column]:
 _PRIVATE = {
     "approx_count_distinct": "dp_count_distinct", "approx_quantile": "dp_quantile", "covar_pop": "dp_covar",
     "covar_samp": "dp_covar", "approx_top_k": "dp_top_k", "regr_slope": "dp_linear_regression",
-    "regr_intercept": "dp_linear_regression",
+    "regr_intercept": "dp_linear_regression", "corr": "dp_corr", "histogram": "dp_histogram",
 }  # fmt: skip
-"""The private aggregate to use in place of one of DuckDB's, where it is not `dp_` and its name."""
+"""The private aggregate to use in place of one of DuckDB's that has no meaning within a unit here."""
 
 
 def _no_function(name: str) -> str:
@@ -472,11 +472,10 @@ def _no_function(name: str) -> str:
             "A struct can't be made of private rows. dp_budget() is read above them: SELECT dp_count(*), "
             "dp_budget().remaining FROM t."
         )
-    private = _PRIVATE.get(name, f"dp_{name}")
-    if private in PRIVATE:
+    if name in _PRIVATE:
         return (
-            f"{name} combines rows of several people, which only private aggregates may do: {private}. Over the rows "
-            "of one person it is not available."
+            f"{name} combines rows of several people, which only private aggregates may do: {_PRIVATE[name]}. Over the "
+            "rows of one person it is not available."
         )
     name = "count(*)" if name == "count_star" else name
     return (

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Literal, NoReturn, TypeVar, Unpack
+from typing import Generic, Literal, Never, NoReturn, TypeVar
 
 import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall
 from dp_polars._frame.adopted import adopted_bounds, adopted_cap
 from dp_polars._frame.aggregate_question import check_unit
-from dp_polars._frame.options import ExpressionLike, OpeningOptions, cap_of, check_options, labelled, spend_of
+from dp_polars._frame.options import (
+    ExpressionLike,
+    OpeningOptions,
+    cap_of,
+    check_options,
+    labelled,
+    options_in,
+    spend_of,
+)
 from dp_polars._frame.question import FrameMethods, Origin, Question, View, no_panics
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
+from dp_polars._session.session import Session
 from dp_polars._streams.plan import StreamPlan, shown, stream_plan
 from dp_polars._streams.queries import AdoptedBounds, asked_text, no_bounds, query_of
 from dp_polars._streams.release import OpenStream, closed, open_stream
@@ -128,13 +137,11 @@ class Streams(FrameMethods, Generic[Opened]):
     """Open streams, with the options of `dp.OpeningOptions`."""
 
     def above_threshold(
-        self,
-        threshold: Number,
-        *,
-        of: Literal["rows", "units"] = "rows",
-        monotone: bool = False,
-        **options: Unpack[OpeningOptions],
-    ) -> Opened:
+        self, threshold: Number, *, of: Literal["rows", "units"] = "rows", monotone: bool = False,
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        max_rows_per_group: int | None = None, label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Opened:  # fmt: skip
         """Open a stream that ends with the first answer above a threshold: `sparse_vector` with one hit.
 
         Examples
@@ -146,18 +153,16 @@ class Streams(FrameMethods, Generic[Opened]):
         >>> stream.ask(pl.col("age") >= 60), stream.ask(pl.col("age") >= 20), stream.closed
         (False, True, True)
         """
+        options = options_in(locals(), OpeningOptions)
         return self.sparse_vector(threshold, of=of, monotone=monotone, **options)
 
     def sparse_vector(
-        self,
-        threshold: Number,
-        *,
-        hits: int = 1,
-        numeric: bool = False,
-        monotone: bool = False,
+        self, threshold: Number, *, hits: int = 1, numeric: bool = False, monotone: bool = False,
         of: Literal["rows", "units"] = "rows",
-        **options: Unpack[OpeningOptions],
-    ) -> Opened:
+        epsilon: Number | None = None, share: Number | None = None, rho: Number | None = None,
+        max_rows_per_group: int | None = None, label: str | None = None, session: Session | None = None,
+        **unknown: Never,
+    ) -> Opened:  # fmt: skip
         """Open a stream of questions: it says which answers lie above a threshold, and only hits are paid for.
 
         The whole price is charged and the rows are read now, even those of a LazyFrame. Asking costs nothing until the
@@ -197,6 +202,7 @@ class Streams(FrameMethods, Generic[Opened]):
         >>> stream.hits_left
         2
         """
+        options = options_in(locals(), OpeningOptions)
 
         def question(view: View) -> StreamOpening:
             return stream_opening(

@@ -20,7 +20,7 @@ KINDS = pytest.mark.parametrize("kind", sorted(REGISTRY))
 
 def own_parameters(function):
     """Return the parameters of a function that are the aggregate's own, with their defaults."""
-    shared = {"self", "by", "weight", "options"}
+    shared = {"self", "by", "weight", "unknown", *Options.__annotations__}
     return {name: one.default for name, one in inspect.signature(function).parameters.items() if name not in shared}
 
 
@@ -30,7 +30,7 @@ def test_the_function_and_the_frame_method_take_the_same_arguments(kind):
     assert kind in dp.__all__
     assert own_parameters(function) == own_parameters(method)
     assert "weight" in inspect.signature(function).parameters
-    assert inspect.signature(method).parameters["options"].kind is inspect.Parameter.VAR_KEYWORD
+    assert inspect.signature(method).parameters["unknown"].kind is inspect.Parameter.VAR_KEYWORD
 
 
 @KINDS

@@ -350,6 +350,7 @@ def test_a_statement_with_several_answers_prints_no_single_error(tmp_path, run):
     assert "expected error" not in two
 
 
+@pytest.mark.slow
 def test_a_confidence_adds_the_ends_of_intervals_to_a_stored_answer(tmp_path, run):
     file, ledger = put(tmp_path, "visits.parquet"), str(tmp_path / "budget.db")
     words = [file, *TERMS, "--ledger", ledger, "--spend", "0.2", "--format", "json", COUNT]

@@ -38,6 +38,13 @@ def test_a_notebook_as_it_comes_offers_every_question_and_nothing_else(completer
     assert offered(completer, text + "noisy_") == ["noisy_max", "noisy_min"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["df.dp.count(", "df.dp.preview.sum('x', ", "private.noisy_max('region', "])
+def test_options_are_completed_inside_a_call(completer, call):
+    assert {"epsilon=", "share=", "max_rows_per_group=", "session="} <= set(offered(completer, call))
+    assert offered(completer, call + "max_g") == ["max_groups="]
+
+
 def test_without_jedi_names_come_from_dir(completer, monkeypatch):
     monkeypatch.setattr(completer, "use_jedi", False)
     assert set(offered(completer, "private.")) >= ASKED

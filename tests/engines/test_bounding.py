@@ -404,9 +404,9 @@ def test_keys_with_more_combinations_than_a_number_holds_are_numbered_exactly():
 
 @pytest.mark.slow
 def test_sums_saturate_where_64_bits_end():
-    high = (1 << 40) - 1
+    high = (1 << 46) - 1
     value = ValueRequest(low=0, high=high, exponent=0, offset=0.0, total=False)
-    rows = (1 << 23) + 4
+    rows = (1 << 17) + 4  # so that their sum is above 2**63
     frame = pl.DataFrame({"value": pl.repeat(high, rows, eager=True)})
     assert run_bounded(frame.lazy(), request(units=0, keys=0, value=value))["total"].item() == 1 << 62
     owned = frame.with_columns(unit0=pl.lit(1))

@@ -94,6 +94,7 @@ STEPS = {
 HELD, LAZY = frame_of(), frame_of().lazy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [HELD, LAZY], ids=["held", "lazy"])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("key", COLUMNS)
@@ -102,12 +103,14 @@ def test_keys_of_all_types_after_all_kinds_of_steps(monkeypatch, key, step, fram
     assert_nothing_changes(monkeypatch, asked(rows, key), request(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [*itertools.permutations(["text", "enumeration", "number", "float"], 2)])
 @pytest.mark.parametrize(("capped", "frame"), [(None, HELD), (1, LAZY)], ids=["held", "lazy"])
 def test_pairs_of_keys(monkeypatch, first, second, capped, frame):
     assert_nothing_changes(monkeypatch, asked(polars_rows(frame), first, second), request(2, capped_keys=capped))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("text",), ("category",), ("enumeration",), ("text", "number"), ("text", "category")])
 @pytest.mark.parametrize("capped", [None, 1])
 @pytest.mark.parametrize("source", [HELD, LAZY], ids=["held", "lazy"])
@@ -122,6 +125,7 @@ def test_public_keys_of_which_some_do_not_occur(monkeypatch, keys, capped, sourc
     assert_nothing_changes(monkeypatch, asked(polars_rows(source), *keys), given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("text", "shout"), ("shout", "category"), ("number", "shout", "text")])
 @pytest.mark.parametrize("step", ["none", "filter"])
 def test_keys_of_the_frame_beside_computed_ones(monkeypatch, keys, step):
@@ -370,6 +374,7 @@ def test_threads_hash_a_column_with_one_salt():
     assert hashes[0].equals(hashes[1])
 
 
+@pytest.mark.slow
 def test_many_batches_have_each_value_once(monkeypatch):
     monkeypatch.setattr(known_columns, "BATCH", 64)
     column = pl.Series("text", [None, "a", "b", "c"] * 2000)

@@ -144,7 +144,10 @@ def test_a_float_that_duckdb_keeps_statistics_of_decides_about_no_other_row(odd)
         values = three_row_groups().clone().scatter(place, [odd])
         raw.register("given", pl.DataFrame([values]).with_row_index("row").to_arrow())
         raw.execute("CREATE OR REPLACE TABLE t AS FROM given")
-        for name, value in itertools.product(COMPARISONS, (0.0, -0.0, 5.0, 1e308, -1e308)):
+        tried = list(itertools.product(COMPARISONS, (0.0, -0.0, 5.0, 1e308, -1e308)))
+        if place < ROW_GROUP:  # the first group has two places, and each of them sees a half of the conditions
+            tried = tried[place % 2 :: 2]
+        for name, value in tried:
             condition = float_condition(name, value)
             rows = table_rows(ReadTransaction(raw.cursor), ("memory", "main", "t"), columns).filter(condition)
             scan = scan_rows(rows, ["row"])

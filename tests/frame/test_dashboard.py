@@ -147,6 +147,7 @@ def parts(board: dp.Dashboard) -> list[float]:
     return [float(text.rpartition(": ")[2].split(" %")[0]) for name, text in board.rows() if name != "errors"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spend", [{"epsilon": 0.2}, {"epsilon": 0.9}, {"share": 0.2}, {"rho": 0.002}])
 @pytest.mark.parametrize("given", [{}, {"queries": 3}, {"queries": 30}], ids=["no queries", "few", "many"])
 def test_equal_spends_have_equal_parts_which_add_up(given: dict[str, int], spend: dict[str, float]) -> None:
@@ -218,6 +219,7 @@ def test_without_a_size_the_table_says_how_to_see_the_other_errors() -> None:
     assert "questions 2, 3: dp.Dashboard(" in board._repr_html_()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [0.6, 0.9, 1.5])
 def test_a_board_of_different_noises_is_scaled_until_it_fits(each):
     """On the way, spends below the smallest price of a release are tried. They must not make it fail."""

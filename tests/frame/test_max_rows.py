@@ -173,6 +173,17 @@ def test_cut_counts_the_units_with_more_rows_in_all_groups():
     assert counted.sensitivity.l1 == 8
 
 
+def test_an_adopted_profile_tells_what_the_cap_cuts_off():
+    """Everybody has 12 rows, so all have more than 6 and nobody has more than 20. The profile has hardly any noise."""
+    own = session()
+    asked = dp.private(VISITS, own)
+    own.adopt(asked.profile("region", columns=["paid"], epsilon=50_000))
+    shares = [asked.preview.count("region", keys=REGIONS, max_rows=cap, epsilon=1).cut_off() for cap in (CAP, 20)]
+    assert shares[0] == "100 % of units have more rows than 6 in all groups together (profile)"
+    assert shares[1].startswith("0 % of units have more rows than 20 in all groups together")
+    assert asked.preview.count("region", keys=REGIONS, epsilon=1).query.across is False  # two caps are adopted
+
+
 def test_a_policy_and_a_dashboard(tmp_path):
     write_shop(tmp_path)
     path = tmp_path / "policy.toml"

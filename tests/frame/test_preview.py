@@ -58,6 +58,7 @@ def test_every_plan_says_who_is_protected_and_what_it_costs(name):
     assert rows["price"].startswith("10 % of the budget (by itself epsilon 0.1; fits 10 times)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [{"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-6}, {"rho": 0.1, "delta": 1e-6}])
 def test_a_plan_says_how_often_such_a_question_fits(words):
     """It fits exactly so often: then it is refused."""

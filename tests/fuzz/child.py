@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.child NAME`: read cases as lines of JSON, and write for each how it ended.
+"""`python -m tests.fuzz.child`: read names of oracles and their cases as lines of JSON, and write how each case ended.
 
 The memory is limited: what would take the machine's is an error here. What a case must not do is a finding; so is any
 error that isn't the library's own, and a canary in what is printed meanwhile: a panic writes its message to stderr.
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import traceback
 import warnings
+from functools import cache
 
 _MEMORY = 8 << 30
 
@@ -26,11 +27,12 @@ def main():
     from tests.fuzz.findings import CANARIES, Finding, named
     from tests.fuzz.oracles import ORACLES
 
-    oracle = ORACLES[sys.argv[1]]()
+    oracle_of = cache(lambda name: ORACLES[name]())
     print(json.dumps("ready"), file=out, flush=True)
     for line in sys.stdin:
+        name, case = json.loads(line)
         try:
-            answer = {"end": oracle(json.loads(line))}
+            answer = {"end": oracle_of(name)(case)}
         except Finding as finding:
             answer = {"finding": str(finding)}
         except BaseException as error:

@@ -172,9 +172,41 @@ def pipeline(dice):
     return {"steps": steps, "question": question, "expressions": case.expressions, "lazy": dice.random() < 0.3}
 
 
+_KEPT = ".select('uid', 'b', 'mood', 'i64', 'f64', 'money', 'i8', 'deci', 't', 'note', 'd', 'ts', 'u64')"
+_WITHIN = [
+    ".with_columns(i64=pl.col('i64').cum_sum().over('uid', order_by='d'))",
+    ".with_columns(f64=pl.col('f64').cum_sum().over('uid', order_by=['i64', 'money']))",
+    ".with_columns(x=pl.col('wide').sum().over('uid', 'b'))",
+    ".with_columns(x=pl.col('f64').rolling_mean_by('d', '9d').over('uid'))",
+    ".with_columns(x=pl.col('i64').diff().over('uid', order_by='ts'))",
+    ".with_columns(x=pl.col('money').rank('dense').over('uid'))",
+    ".rolling('d', period='30d', group_by=['uid', 'b', 'mood']).agg(i64=pl.len(), f64=pl.col('f64').sum())",
+    ".group_by('uid', 'b', 'mood').agg(i64=pl.len(), f64=pl.col('f64').sum(), t=pl.col('t').sort_by('i64').first())",
+    ".group_by('uid', 'b').agg(f64=pl.col('f64').std(), i8=pl.col('i8').median(), i64=pl.col('i64').sum())",
+    ".group_by('uid').head(2, order_by=['d', 'i64'])",
+    ".unique(['uid', 'b', 'mood'])",
+    ".pipe(lambda f: f.join(f.select('uid', 'i64', x='money'), on=['uid', 'i64'], how='left'))",
+    ".pipe(lambda f: f.join(f.filter(pl.col('b')), on='uid', how='anti'))",
+    ".pipe(lambda f: dp.concat([f, f.filter(pl.col('b'))]))",
+    ".arms(3, salt='a', name='x')",
+    ".sessions('ts', gap='2d', name='i8')",
+    ".retention('d', period='1w', periods=3)",
+]
+_ACROSS = [
+    ".with_columns(x=pl.col('i64').sum().over('b'))",
+    ".unique(['b'])",
+    ".group_by('b').head(2, order_by='i64')",
+    ".rolling('d', period='3d', group_by='mood').agg(i64=pl.len())",
+    ".with_columns(x=pl.col('f64').cum_sum().over('uid'))",
+    ".arms(0)",
+]
+
+
 def _step(case):
     dice, e = case.dice, case.expression
     return dice.choice([
+        lambda: f"{dice.choice(['', _KEPT])}{dice.usually(_WITHIN, _ACROSS)}",
+        lambda: f"{_KEPT}{dice.usually(_WITHIN, _ACROSS)}",
         lambda: f".filter({e('truth', 3)})",
         lambda: f".filter({e('truth', 2)}, {e('truth', 2)})",
         lambda: f".filter({e('truth', 2)}, {case.usually(['b=True', 'mood=' + repr('ok'), 'i64=None', 'f64=' + repr('a'), 'nosuch=1'], 2)})",

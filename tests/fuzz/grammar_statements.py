@@ -199,7 +199,10 @@ def _query(dice, depth):
         return f"WITH {name}{names} AS{how} ({_query(dice, depth - 1)}) SELECT {dice.choice(['*', 'n', 'n + 1 AS m', 'count(*)'])} FROM {name}"
     if chance < 0.28 and depth:
         return f"SELECT {dice.choice(['*', 'n + 1 AS m', 'x.*', 'max(n)', 'n, random() AS r', 'COLUMNS(*)'])} FROM ({_query(dice, depth - 1)}) x{_after(dice, ['n', 'a0'])}"
-    if chance < 0.31:
+    if chance < 0.3:
+        counted = f"SELECT b, mood, dp_count(*, epsilon := 5e-6) AS n FROM {_source(dice)} GROUP BY ALL"
+        return f"SELECT * FROM ({counted}) PIVOT (sum(n) FOR {dice.usually(['b IN (true, false)'], ['t IN (1)', 'b'])})"
+    if chance < 0.32:
         return f"SELECT {expression(dice)} AS n FROM {dice.usually(PRIVATE[:13], PRIVATE)}"
     return _aggregation(dice)
 
@@ -251,7 +254,32 @@ def _end(dice, answer):
     return f"{function}({about}{sure}){name}"
 
 
+_COLUMNS = "uid, b, mood, i64, money, t, f64, i8"
+_WINDOW = "PARTITION BY uid ORDER BY i64, money"
+_WITHIN = [
+    f"(SELECT {_COLUMNS} FROM people %s SELECT {_COLUMNS} FROM people WHERE b)",
+    f"(SELECT {_COLUMNS} FROM people WHERE i64 > 3 %s SELECT {_COLUMNS} FROM people)",
+    "people a FULL JOIN other.people o USING (uid)",
+    "people a FULL JOIN (SELECT uid, i64 + 1 AS i64, money AS m FROM people) o USING (uid, i64)",
+    "people a LEFT JOIN other.people o ON a.uid = o.uid AND a.i64 = o.i64 AND o.b",
+    "(SELECT uid, b, mood, count(*) AS i64, sum(money) AS money, sum(wide) AS wide, min(t) AS t FROM people GROUP BY ALL)",
+    "(SELECT uid, mood, avg(f64) AS f64, stddev(money) AS money, bool_or(b) AS b, median(i64) AS i64 FROM people GROUP BY uid, mood)",
+    f"(SELECT uid, b, mood, t, i64, sum(money) OVER ({_WINDOW}) AS money, sum(f64) OVER ({_WINDOW} ROWS 2 PRECEDING) AS f64 FROM people)",
+    f"(SELECT {_COLUMNS}, lag(d) OVER ({_WINDOW}) AS d FROM people QUALIFY row_number() OVER ({_WINDOW}) <= 3)",
+    f"(SELECT DISTINCT {_COLUMNS} FROM people)",
+    "(SELECT DISTINCT ON (uid, b) uid, b, mood, i64, t FROM people ORDER BY money)",
+    f"(SELECT {_COLUMNS} FROM people WHERE uid NOT IN (SELECT uid FROM other.people WHERE b))",
+    "(SELECT uid, b, mood, i64, money, unnest(lt) AS t FROM people)",
+    "people JOIN places ON i64 = k AND zone <> 'z1'",
+    "people LEFT JOIN lookup ON people.i64 = k AND b AND name <> 'name3'",
+    "people PIVOT (count(i64) FOR b IN (true, false))",
+]
+_STACKS = ["UNION", "UNION ALL", "INTERSECT", "EXCEPT"]
+
+
 def _source(dice):
+    if dice.random() < 0.25:
+        return dice.choice(_WITHIN).replace("%s", dice.choice(_STACKS))
     private = dice.usually(PRIVATE[:13], PRIVATE)
     if dice.random() < 0.75:
         return private if dice.random() < 0.5 else "people"

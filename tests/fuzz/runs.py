@@ -38,16 +38,16 @@ def cases(name):
 class Child:
     """A process that answers one case after another; it is started again after its death."""
 
-    def __init__(self, name, patience=PATIENCE):
-        self._name, self.patience = name, patience
+    def __init__(self, patience=PATIENCE):
+        self.patience = patience
         self._process = None
 
-    def ask(self, case):
-        """Return how a case ended: {"end": ...} or {"finding": ...}."""
+    def ask(self, name, case):
+        """Return how a case of an oracle ended: {"end": ...} or {"finding": ...}."""
         if self._process is None:
             self._begin()
         try:
-            self._process.stdin.write(json.dumps(case) + "\n")
+            self._process.stdin.write(json.dumps([name, case]) + "\n")
             self._process.stdin.flush()
             answer = self._answers.get(timeout=self.patience)
         except BrokenPipeError:
@@ -64,7 +64,7 @@ class Child:
     def _begin(self):
         environment = {**os.environ, "POLARS_MAX_THREADS": "2", "RUST_BACKTRACE": "0"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.child", self._name],
+            [sys.executable, "-m", "tests.fuzz.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -140,7 +140,7 @@ class Report:
 def explore(name, number, start, most_seconds=float("inf"), watch=None):
     """Run a number of cases, all of them whatever is found, and return a report."""
     report, began = Report(name), time.monotonic()
-    with Child(name) as child:
+    with Child() as child:
 
         @seed(start)
         @settings(max_examples=number, phases=[Phase.generate], database=None, deadline=None,
@@ -148,7 +148,7 @@ def explore(name, number, start, most_seconds=float("inf"), watch=None):
         @given(cases(name))
         def run(case):
             if time.monotonic() - began < most_seconds:
-                report.add(case, child.ask(case))
+                report.add(case, child.ask(name, case))
                 if watch is not None and report.cases % 500 == 0:
                     report.seconds = time.monotonic() - began
                     watch(report)

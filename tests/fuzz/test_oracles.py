@@ -128,16 +128,16 @@ def test_expressions_that_look_around_are_found(monkeypatch, fault, finding):
 
 @pytest.mark.slow
 def test_deaths_silence_and_foreign_errors_of_the_child_are_found():
-    with Child("faults", patience=60) as child:
-        assert child.ask("hold") == {"end": "hold"}
-        assert "crash" in child.ask("die")["finding"]
-        assert child.ask("hold") == {"end": "hold"}
+    with Child(patience=60) as child:
+        assert child.ask("faults", "hold") == {"end": "hold"}
+        assert "crash" in child.ask("faults", "die")["finding"]
+        assert child.ask("faults", "hold") == {"end": "hold"}
         child.patience = 0.5
-        assert "time-out" in child.ask("wait")["finding"]
+        assert "time-out" in child.ask("faults", "wait")["finding"]
         child.patience = 60
-        assert "KeyError" in child.ask("fail")["finding"]
-        assert "printed" in child.ask("print")["finding"]
-        assert child.ask("hold") == {"end": "hold"}
+        assert "KeyError" in child.ask("faults", "fail")["finding"]
+        assert "printed" in child.ask("faults", "print")["finding"]
+        assert child.ask("faults", "hold") == {"end": "hold"}
 
 
 def test_the_exact_answers_are_known(statements):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from dp_polars.errors import InvalidDataError, InvalidParameterError
 from dp_polars.mechanisms import select_partitions
 from dp_polars.mechanisms._calibration import continuous_bound
-from dp_polars.mechanisms.partitions import apply_rule, partition_rule
+from dp_polars.mechanisms.partitions import apply_rule, least_units, partition_rule
 from tests.bits import ScriptedBits, SeededBits
 from tests.statistics import binomial_fits
 
@@ -272,6 +272,7 @@ def test_a_unit_that_enters_or_leaves_changes_the_outcome_by_epsilon_and_delta(
         assert max(found) >= delta * math.exp(-epsilon / max_groups) * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVACY_SPENDS)
 @pytest.mark.parametrize("max_groups", [1, 2])
@@ -623,3 +624,18 @@ def test_noise_too_wide_for_64_bits_is_refused():
 def test_a_delta_that_rounds_to_one_is_no_crash(strategy, delta):
     shown = select(np.array([0, 10**6]), delta=delta, max_groups=2, strategy=strategy)
     assert shown.tolist() == [False, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+@pytest.mark.parametrize("max_groups", [1, 3, 40])
+@pytest.mark.parametrize("delta", [Fraction(1, 100), Fraction(1, 10**9)])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(2)])
+def test_no_rule_needs_fewer_units_than_the_bound_says(epsilon, delta, max_groups, adjacency):
+    """Otherwise a plan would pass over the best rule."""
+    bound = least_units(epsilon, delta, max_groups, adjacency=adjacency)
+    rules = [rule_of(epsilon, delta, max_groups, "auto", adjacency)]
+    rules += [rule_of(epsilon, delta, max_groups, strategy, adjacency) for strategy in ("laplace", "gaussian")]
+    assert bound <= min(math.ceil(rule.even_chance) for rule in rules)
+    assert min(rule.even_chance for rule in rules) == rules[0].even_chance
+    assert bound > 0.4 * rules[0].even_chance  # and it is close enough to be of use

@@ -10,9 +10,13 @@ import polars as pl
 import pytest
 
 from dp_polars._engines.request import Exact
+from dp_polars._plan import discovery
 from dp_polars._plan.auto import Found
+from dp_polars._plan.compile import compile_query
+from dp_polars._plan.contribution import contribution_bounds
 from dp_polars._plan.plan import plan_of, settled
 from dp_polars._plan.query import Spend
+from dp_polars._plan.spend import allowances_of
 from dp_polars._release.noise import noisy_aggregates
 from tests.bits import SeededBits
 from tests.plan.queries import aggregate, query
@@ -209,3 +213,21 @@ def test_a_preview_shows_the_units_needed_over_caps_that_are_to_be_estimated():
     assert public.units_needed is None
     assert public.units_needed_by_caps() == []
     assert "units needed" not in dict(public.rows())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("terms", [TERMS, terms_of(8, 1e-9, group_size=2, adjacency="replace")])
+@pytest.mark.parametrize("spend", [Spend(epsilon=Fraction(1, 5)), Spend(share=Fraction(1, 3))])
+@pytest.mark.parametrize("caps", [(2, 3), (9, 40)])
+@pytest.mark.parametrize("kind", ["count", "median"])
+def test_a_rule_that_is_not_made_would_not_be_chosen(kind, caps, spend, terms, monkeypatch):
+    """Rules are made only if a bound on what they need lets them win. The order of all ways stays the same."""
+    asked = query(kind, max_groups=caps[0], max_rows=caps[1], spend=spend)
+    bounds = contribution_bounds(asked)
+    allowances = allowances_of(terms, spend)
+    given = asked, terms, bounds, compile_query(asked, bounds, terms, "basis"), allowances
+    left = {allowance.measure: Fraction(1, 10**7) for allowance in allowances}
+    found = list(discovery.best_ways(*given, left))
+    monkeypatch.setattr(discovery, "_least_units", lambda *_: 0.0)
+    assert found == list(discovery.best_ways(*given, left))
+    assert spend.epsilon is None or any(candidate.way.by == "rule" for candidate in found)

@@ -44,7 +44,8 @@ def test_a_draft_comes_from_schemas_alone(tmp_path, capsys, monkeypatch):
     assert plain["tables"]["items"]["through"] == "orders"
     assert plain["tables"]["items"]["on"] == "order_id"
     assert "unique" not in plain["tables"]["items"]  # this is the owner's word
-    assert "order_id]" not in draft
+    assert "order_id." not in draft
+    assert '\n# status.keys = ["?"]  # public values?  Or: status.ask = false\n' in draft
     orders().write_parquet(tmp_path / "orders.parquet")
     (tmp_path / "policy.toml").write_text(draft[: draft.index("[tables.items]")])
     assert main(["policy", "check", "policy.toml"]) == 0
@@ -174,5 +175,5 @@ def test_what_an_unreliable_profile_suggests_is_no_rule(tmp_path, capsys, monkey
     monkeypatch.chdir(tmp_path)
     assert main(["policy", "init", "few.parquet", "--profile", "--epsilon", "1", "--share", "0.1"]) == 0
     draft = capsys.readouterr().out
-    assert "columns" not in tomllib.loads(draft)["tables"]["few"]
+    assert tomllib.loads(draft)["tables"]["few"]["columns"] == {}
     assert "max_rows_per_group = 10  # with how many rows in each?" in draft

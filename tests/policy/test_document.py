@@ -98,3 +98,7 @@ def test_absurd_texts_are_refused(text):
 def test_columns_that_sql_can_not_tell_apart_are_refused():
     text = changed("[tables.orders.columns.weight]", "[tables.orders.columns.TOTAL]")
     assert "shadow each other" in str(mistakes(text))
+
+
+def test_the_question_mark_of_a_draft_is_no_key():
+    assert "The draft's question mark is still here" in str(mistakes(changed('["new", "paid"]', '["?"]')))

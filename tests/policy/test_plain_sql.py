@@ -22,6 +22,7 @@ def kinds(con, statement):
     return [aggregate.kind for plan in plans for aggregate in plan.query.aggregates]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
@@ -156,6 +157,7 @@ public = false
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

@@ -134,6 +134,7 @@ def test_a_select_shows_the_cut_by_group():
     assert session.spent.epsilon == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("select", "message"),
     [

@@ -166,11 +166,11 @@ def test_a_preview_says_what_is_unknown_and_the_price_of_it_all():
 
 
 def mean_error(exact, plan, truth, seed):
-    """Return the mean error of a count or sum over groups and 40 draws of its noise."""
+    """Return the mean error of a count or sum over groups and 20 draws of its noise."""
     (measurement,) = plan.measurements
     vector, step = _vector(exact, measurement.statistic), float(measurement.grid.step)
     source = SeededBits(seed)
-    errors = [np.abs(_noisy(vector, measurement, source) * step - truth).mean() for _ in range(40)]
+    errors = [np.abs(_noisy(vector, measurement, source) * step - truth).mean() for _ in range(20)]
     return float(np.mean(errors))
 
 
@@ -662,7 +662,7 @@ def test_the_benchmark_of_accuracy_measures_single_rows(capsys, monkeypatch):
     assert not accuracy.run(repeats=1, only="no such row")
     accuracy.run(repeats=1, only="mean of rating by city, epsilon 1 each", markdown=True)
     heads, _, row, summary = capsys.readouterr().out.splitlines()[-4:]
-    assert heads.startswith("| question | spend | by hand | automatic |")
+    assert heads.startswith("| question | spend | two caps | one cap | product | automatic |")
     assert row.startswith("| shop: mean of rating by city | epsilon 1 each | ")
     assert summary.endswith("1 runs each")
 

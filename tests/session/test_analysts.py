@@ -47,6 +47,7 @@ def spend(session, share, *, keys=False):
     session.reserve(share_cost(session, share, keys=keys), label="test").fail(closes=False)
 
 
+@pytest.mark.slow
 def test_shares_that_sum_to_one_can_all_be_used_in_any_order(budget):
     parts = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
     for order in itertools.permutations(range(3)):
@@ -61,6 +62,7 @@ def test_shares_that_sum_to_one_can_all_be_used_in_any_order(budget):
                 spend(team, Fraction(1, 1000))
 
 
+@pytest.mark.slow
 def test_an_analyst_cannot_go_beyond_the_share_though_the_session_could(budget):
     session = session_of(budget)
     session.grant("team-a", share=0.25)

@@ -1,5 +1,6 @@
 """The ledger file refuses everything that is not an undamaged ledger, and a failure never releases anything."""
 
+import contextlib
 import os
 import resource
 import sqlite3
@@ -288,17 +289,45 @@ def test_the_file_holds_no_draft_after_creation(path, session):
 
 
 @pytest.mark.slow
-def test_two_processes_that_create_at_once_get_one_budget(path):
+def test_two_processes_that_create_at_once_get_one_budget(tmp_path):
+    """Both have imported the package when they hear of a ledger, so they meet in each of several."""
     program = """
-        session = dp.Session(epsilon=1.0, unit="user", ledger=sys.argv[1])
-        for _ in range(5):
-            try:
-                session.reserve(dp.pure_cost(0.1), label="q").commit(FRAME)
-            except dp.BudgetExceeded:
-                pass
+        print("ready", flush=True)
+        for path in sys.stdin:
+            session = dp.Session(epsilon=1.0, unit="user", ledger=path.strip())
+            for _ in range(7):
+                try:
+                    session.reserve(dp.pure_cost(0.1), label="q").commit(FRAME)
+                except dp.BudgetExceeded:
+                    pass
+            session.close()
+            print("done", flush=True)
         """
     setup = "import sys, polars as pl, dp_polars as dp\nFRAME = pl.DataFrame({'x': [1]})\n" + textwrap.dedent(program)
-    children = [subprocess.Popen([sys.executable, "-c", setup, str(path)]) for _ in range(4)]
-    assert [child.wait() for child in children] == [0] * 4
-    assert dp.Session.from_ledger(path).spent.epsilon == 1.0
-    assert len(dp.Session.from_ledger(path).releases) == 10
+    words = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen([sys.executable, "-c", setup], **words) for _ in range(2)]
+    assert [child.stdout.readline() for child in children] == ["ready\n"] * 2
+    for number in range(6):
+        path = tmp_path / f"{number}.db"
+        for child in children:
+            child.stdin.write(f"{path}\n")
+            child.stdin.flush()
+        assert [child.stdout.readline() for child in children] == ["done\n"] * 2
+        with contextlib.closing(dp.Session.from_ledger(path)) as session:
+            assert session.spent.epsilon == 1.0
+            assert len(session.releases) == 10
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0
+
+
+def test_a_ledger_in_memory_has_the_schema_and_the_settings_of_a_file(tmp_path):
+    memory = dp.Session(epsilon=1.0, unit="user")._ledger._connection
+    file = dp.Session(epsilon=1.0, unit="user", ledger=tmp_path / "budget.db")._ledger._connection
+    asked = ["SELECT type, name, sql FROM sqlite_master ORDER BY type, name", "SELECT terms FROM agreement"]
+    asked += [f"PRAGMA {name}" for name in ("application_id", "user_version", "synchronous", "trusted_schema")]
+    for text in asked:
+        assert memory.execute(text).fetchall() == file.execute(text).fetchall()
+    other = dp.Session(epsilon=1.0, unit="user")._ledger._connection
+    identity = "SELECT identity FROM agreement"
+    assert memory.execute(identity).fetchall() != other.execute(identity).fetchall()

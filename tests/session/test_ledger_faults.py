@@ -453,10 +453,27 @@ def test_a_crash_in_the_middle_leaves_the_old_file_whole(path):
 
 @pytest.mark.slow
 def test_two_processes_that_migrate_at_once_do_it_once(path):
-    write_old_ledger(path, to_ipc(FRAME))
-    program = "session = dp.Session.from_ledger(sys.argv[1])\nprint(session.spent.epsilon)"
-    children = [start(program, path) for _ in range(4)]
-    assert [child.communicate(timeout=60)[0] for child in children] == ["0.5\n"] * 4
+    """Both have imported the package when they hear of a ledger, so they meet in each of several."""
+    program = """
+        print("ready", flush=True)
+        for path in sys.stdin:
+            session = dp.Session.from_ledger(path.strip())
+            print(session.spent.epsilon, flush=True)
+            session.close()
+        """
+    children = [start(program, stdin=subprocess.PIPE) for _ in range(2)]
+    assert [child.stdout.readline() for child in children] == ["ready\n"] * 2
+    for number in range(6):
+        old = path.with_name(f"{number}.db")
+        write_old_ledger(old, to_ipc(FRAME))
+        for child in children:
+            child.stdin.write(f"{old}\n")
+            child.stdin.flush()
+        assert [child.stdout.readline() for child in children] == ["0.5\n"] * 2
+        assert len(session_at(old).releases) == 2
+    for child in children:
+        child.communicate(timeout=60)
+        assert child.returncode == 0
 
 
 def test_a_newer_format_is_refused_and_left_alone(path):

@@ -103,6 +103,7 @@ def test_a_policy_lists_its_periods_and_shows_the_total(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["all_periods"]["epsilon"] == 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("later", "words"),
     [

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 import dp_polars as dp
 from dp_polars import InvalidParameterError
+from dp_polars._numbers import boundary
 from dp_polars._session.cost import NOTHING, Cost, amount_of, amount_text
 from dp_polars._session.filters import accepts, share_of
 from dp_polars._session.prices import (
     SMALLEST_SHARE,
+    epsilon_of_rho,
     exponential_cost,
     gaussian_cost,
     is_too_small,
@@ -21,7 +23,7 @@ from dp_polars._session.prices import (
     smallest,
     smallest_spend,
 )
-from dp_polars.theory import zcdp_to_delta
+from dp_polars.theory import pure_to_zcdp, zcdp_to_delta
 from tests.session.test_filter_by_enumeration import terms_of
 
 
@@ -273,3 +275,18 @@ def test_amounts_that_add_up_differently_are_refused():
     for amount in (Odd(1, 10), Infinite("inf"), Infinite(0.1)):
         with pytest.raises(dp.InvalidParameterError, match="plain number"):
             dp.Cost(epsilon=amount, rho=Fraction(1))
+
+
+@pytest.mark.parametrize(
+    "rho", [Fraction(1, 3), Fraction(1, 10**9), Fraction(7, 2), Fraction(10**5), Fraction("0.0012345")]
+)
+def test_the_epsilon_of_a_rho_is_found_as_with_exact_comparisons(rho):
+    """The search compares floats; exact numbers give the same answer to the last bit."""
+    rho = Fraction(rho)
+    beyond = float(rho) + math.sqrt(2 * float(rho)) + 1
+    exactly = boundary(
+        lambda epsilon: Fraction(pure_to_zcdp(epsilon)) <= rho, inside=1e-9, outside=beyond, tolerance=1e-12
+    )
+    found = epsilon_of_rho(rho)
+    assert found == Fraction(repr(exactly))
+    assert pure_cost(found).rho <= rho

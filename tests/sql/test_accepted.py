@@ -7,6 +7,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dp_polars as dp
+from dp_polars._sql.queries import _selects_columns
+from dp_polars._sql.syntax_tree import Parser, without_places
 
 N = 3000
 GENERATOR = np.random.default_rng(11)
@@ -392,3 +394,25 @@ def test_a_database_in_a_file_is_the_same_source_until_it_is_written_to(tmp_path
 def test_several_plans_print_one_after_the_other(con):
     plans = con.preview("SELECT dp_count(*) AS a, dp_count_units(epsilon := 1) AS b FROM visits", epsilon=1)
     assert str(plans).count("price") == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "plain"),
+    [
+        ("SELECT r.a AS x, r.b FROM r", True),
+        ("SELECT a FROM r", False),
+        ("SELECT r.c FROM r", False),
+        ("SELECT r.a + 1 FROM r", False),
+        ("SELECT r.a FROM r WHERE r.a > 1", False),
+        ("SELECT r.a FROM r ORDER BY r.c", False),
+        ("SELECT r.a FROM main.r", False),
+        ("SELECT r.a FROM r, r AS s", False),
+    ],
+)
+def test_only_selections_of_released_columns_are_not_bound_before_the_charge(query, plain):
+    """Anything else could fail after the charge, so DuckDB binds it first."""
+    node = without_places(Parser().select(query))
+    schema = {"a": pl.Int64(), "b": pl.String()}
+    assert _selects_columns(node, {"r": pl.DataFrame(schema=schema)}) is plain
+    for other in ({"a": pl.Duration()}, {"A": pl.Int64()}):  # a type that DuckDB may not read, and two equal names
+        assert not _selects_columns(node, {"r": pl.DataFrame(schema={**schema, **other})})

@@ -387,7 +387,7 @@ REFUSED = [
     ("dp_noisy_max(region, candidates := [])", "candidates must list between 1"),
     ("dp_noisy_max(region, candidates := ['a', 'a'])", "lists a value twice"),
     ("dp_noisy_max(region, candidates := [region])", "An option is a constant"),
-    ("dp_noisy_max(region, candidates := (SELECT list(region) FROM rows))", "An option is a constant|subquery"),
+    ("dp_noisy_max(region, candidates := (SELECT list(region) FROM rows))", "list is not among"),
     ("dp_noisy_max(place, candidates := ['nowhere'])", "candidates can't be read as place"),
     ("dp_noisy_min(kind)", "noisy_min needs public candidates"),
     ("dp_noisy_max(kind, score := 'most')", "by: 'rows', 'units'"),

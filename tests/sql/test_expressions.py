@@ -273,7 +273,7 @@ REFUSED = [
     ("[s, t]", "can grow without bounds"),
     ("ARRAY[s, t]", "can grow without bounds"),
     ("row(s, t)", "row is not among"),
-    ("{'a': s}", "struct_pack is not among"),
+    ("{'a': s}", "A struct can't be made of private rows"),
     ("st.c", "names no field"),
     ("i.a", "names a field of a value that is not a struct"),
     ("nothing", "no column nothing"),

@@ -7,17 +7,38 @@ import polars as pl
 import pytest
 
 import dp_polars as dp
+from dp_polars._sql import functions as sql_functions
 from dp_polars._sql.allowed_functions import CUTS, PRIVATE
+from tests.sql.registered import let_functions_charge
 from tests.sql.test_accepted import HUGE, VISITS
 
 
 @pytest.fixture
 def con(tmp_path):
-    raw = duckdb.connect(str(tmp_path / "data.duckdb"))
+    return with_tables(duckdb.connect(str(tmp_path / "data.duckdb")))
+
+
+def with_tables(raw):
     raw.register("given", VISITS.to_arrow())
     raw.execute("CREATE TABLE visits AS FROM given")
     raw.execute("CREATE TABLE typed AS SELECT user_id, qty::TINYINT AS tiny, day::TIMESTAMP AS moment FROM visits")
     return raw
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A database with the functions, in which refusals change nothing: registering takes longer than they."""
+    with duckdb.connect() as raw:
+        with_tables(raw).execute("CREATE TEMP TABLE hidden AS FROM visits")
+        sql_functions.register(raw, dp.Session(epsilon=1, unit="user_id", max_rows_per_group=1))
+        yield raw
+
+
+@pytest.fixture
+def refusing(shared, session):
+    """The same database, with the session of the test behind its functions."""
+    let_functions_charge(shared, session)
+    return shared
 
 
 @pytest.mark.slow
@@ -128,13 +149,11 @@ def test_every_cursor_sees_them_and_the_file_keeps_nothing(con, session, tmp_pat
         ("count('visits', by := 'region, qty', keys := ['a'], epsilon := 1)", "list of structs"),
     ],
 )
-def test_refusals_keep_their_words_and_cost_nothing(con, session, call, message):
-    con.execute("CREATE TEMP TABLE hidden AS FROM visits")
-    dp.register(con, session)
+def test_refusals_keep_their_words_and_cost_nothing(refusing, session, call, message):
     with pytest.raises(duckdb.Error, match=message):
-        con.sql(f"FROM dp.{call}").fetchall()
+        refusing.sql(f"FROM dp.{call}").fetchall()
     assert not session.releases
-    assert con.sql("SELECT count(*) FROM visits").fetchall() == [(VISITS.height,)]
+    assert refusing.sql("SELECT count(*) FROM visits").fetchall() == [(VISITS.height,)]
 
 
 @pytest.mark.slow
@@ -179,10 +198,9 @@ def test_a_source_is_what_may_stand_behind_from(con, session, source, plain):
         "(FROM visits LIMIT 5)",
     ],
 )
-def test_a_source_that_mixes_people_is_refused(con, session, source):
-    dp.register(con, session)
+def test_a_source_that_mixes_people_is_refused(refusing, session, source):
     with pytest.raises(duckdb.Error, match="StatementNotAllowed"):
-        con.sql(f"FROM dp.count('{source}', epsilon := 1)").fetchall()
+        refusing.sql(f"FROM dp.count('{source}', epsilon := 1)").fetchall()
     assert not session.releases
 
 
@@ -309,8 +327,7 @@ def test_names_of_keys_are_found_whatever_their_case(con, session):
         ("keys := ['x'], epsilon := 1", "nothing to group by"),
     ],
 )
-def test_keys_that_are_not_there_are_refused(con, session, words, message):
-    dp.register(con, session)
+def test_keys_that_are_not_there_are_refused(refusing, session, words, message):
     with pytest.raises(duckdb.Error, match=message):
-        con.sql(f"FROM dp.count('visits', {words})").fetchall()
+        refusing.sql(f"FROM dp.count('visits', {words})").fetchall()
     assert not session.releases

@@ -27,6 +27,7 @@ def ask(con, query, **options):
     return con.sql(query, **given).pl()
 
 
+@pytest.mark.slow
 def test_the_ends_are_those_of_a_frame_and_cost_nothing(con):
     shown = ask(con, f"SELECT region, dp_count(*) AS n, dp_avg(spent, 0, 9) AS m {BY_REGION}")
     spent = con._session.spent
@@ -89,6 +90,7 @@ def test_the_default_confidence_is_95_percent_and_the_nearest_word_counts(con):
     assert con.sql(parameter, params={"p": 0.5}, epsilon=1.0).fetchall()[0][1] == width(", 0.5")
 
 
+@pytest.mark.slow
 def test_the_ends_that_confidence_adds_move_no_position(con):
     """Numbers in GROUP BY, ORDER BY and DISTINCT ON are positions in the SELECT as it was written."""
     query = (
@@ -141,6 +143,7 @@ def test_a_doubtful_answer_has_no_interval():
     assert table["n_low"].item() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "options", "message"),
     [
@@ -200,6 +203,7 @@ def test_aliases_that_differ_by_case_alone_are_columns_as_long_as_nothing_uses_t
     assert con.sql(own, epsilon=1.0).columns == ["spent", "Spent_1", "s"]  # the column takes precedence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [VISITS, VISITS.clear(), VISITS.with_columns(user=None)], ids=["all", "none", "null"])
 def test_the_columns_depend_on_no_row(rows):
     con = dp.connect(None, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=5))

@@ -85,6 +85,7 @@ def test_text_and_expressions_of_sqlalchemy(engine):
     assert abs(found["paid"] - 8_000 * 4 / 7) < 1_000
 
 
+@pytest.mark.slow
 def test_tables_are_reflected_without_cost(engine, path):
     inspector = sqlalchemy.inspect(engine)
     assert inspector.get_table_names() == ["orders"]
@@ -147,6 +148,7 @@ def test_an_open_connection_goes_in_as_creator_and_pandas_reads_from_it(path):
     assert list(frame.columns) == ["status", "n", "mean"]
 
 
+@pytest.mark.slow
 def test_polars_reads_from_a_connection_and_from_an_engine(engine, path):
     connection = dp.Policy.load(path).connect(analyst="team-a")
     direct = pl.read_database(BY_STATUS, connection)

@@ -256,7 +256,90 @@ def test_a_unit_that_goes_leaves_the_others_rows_as_they_are(raw, statement):
     assert bits(rows_of(guarded(neighbour()), statement)) == bits(left)
 
 
+PRODUCTS = pl.DataFrame({"kind": ["a", "b", "c"], "weight": [2, 5, 7], "label": ["A", "B", "A"]})
+OUTER = [
+    "orders o LEFT JOIN products p ON o.kind = p.kind AND o.qty > 3",
+    "orders o LEFT JOIN products p ON o.kind = p.kind AND p.weight > 3 AND p.label = 'A' AND o.good",
+    "orders o LEFT JOIN products p ON o.kind = p.kind AND p.label <> 'B'",
+    "products p RIGHT JOIN orders o ON o.kind = p.kind AND o.qty > 3 AND o.good",
+    "orders o SEMI JOIN products p ON o.kind = p.kind AND p.weight > 3 AND o.qty < 3",
+    "orders o ANTI JOIN products p ON o.kind = p.kind AND p.weight > 3 AND o.qty < 3",
+]
+
+
+@pytest.mark.parametrize("source", OUTER)
+def test_outer_joins_with_public_rows_take_conditions_on_one_side(raw, source):
+    shown = "o.id, o.who" if "SEMI" in source or "ANTI" in source else "o.id, o.who, p.kind AS k, p.weight"
+    statement = f"SELECT {shown} FROM {source}"
+    plain = raw.cursor()
+    plain.register("products", PRODUCTS)
+    con = guarded(raw).register("products", PRODUCTS).public("products")
+    found = rows_of(con, statement)
+    expected = plain.sql(statement).pl().filter(pl.col("who").is_not_null())
+    assert_frame_equal(found.sort("id"), expected.sort("id"), check_dtypes=False)
+
+
+def test_an_outer_join_with_a_condition_on_both_sides_is_refused(raw):
+    con = guarded(raw).register("products", PRODUCTS).public("products")
+    for condition, message in {
+        "o.kind = p.kind AND o.qty > p.weight": "possible in an inner JOIN",
+        "o.qty > 3": "must compare columns too",
+        "o.kind = p.kind AND p.weight > (SELECT max(qty) FROM orders)": "possible in an inner JOIN",
+    }.items():
+        with pytest.raises(dp.StatementNotAllowed, match=message):
+            con.preview(f"SELECT dp_count(*) FROM orders o LEFT JOIN products p ON {condition}", epsilon=0.1)
+
+
+def test_keys_are_listed_by_a_query_of_public_rows(raw):
+    con = guarded(raw).register("products", PRODUCTS).public("products")
+    kinds = "(SELECT kind FROM products WHERE weight > 3)"
+    found = con.sql(f"SELECT kind, dp_count(*, keys := {kinds}) AS n FROM orders GROUP BY kind", epsilon=0.1).pl()
+    assert found["kind"].to_list() == ["b", "c"]
+    both = "(SELECT kind, weight FROM products)"
+    asked = f"SELECT kind, qty, dp_count(*, keys := {both}) AS n, dp_low(n) AS low FROM orders GROUP BY ALL"
+    assert con.sql(asked, epsilon=0.1).pl().select("kind", "qty").rows() == [("a", 2), ("b", 5), ("c", 7)]
+    named = "{'kind': (SELECT kind FROM products), 'good': [true]}"
+    found = con.sql(f"SELECT kind, good, dp_count(*, keys := {named}) FROM orders GROUP BY ALL", epsilon=0.1).pl()
+    assert found.select("kind", "good").rows() == [("a", True), ("b", True), ("c", True)]
+    chosen = con.sql(f"SELECT dp_noisy_max(kind, candidates := {kinds}) AS best FROM orders", epsilon=0.1).fetchall()
+    assert chosen[0][0] in ("b", "c")
+    before = con._session.spent.epsilon
+    for private in ("(SELECT kind FROM orders)", "(SELECT dp_count(*) FROM orders)"):
+        with pytest.raises(dp.StatementNotAllowed, match="A list of keys or candidates is public"):
+            con.sql(f"SELECT kind, dp_count(*, keys := {private}) FROM orders GROUP BY kind", epsilon=0.1)
+    assert con._session.spent.epsilon == before
+
+
+def test_a_column_that_is_never_null_has_no_group_for_null():
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE t (who BIGINT, yes BOOLEAN NOT NULL, perhaps BOOLEAN)")
+    con = dp.connect(raw, dp.Session(epsilon=10, unit="who", max_groups=2, max_rows_per_group=2))
+
+    def keys(column, source="t"):
+        return con.sql(f"SELECT {column} AS k, dp_count(*) FROM {source} GROUP BY k", epsilon=0.5).pl()["k"].to_list()
+
+    assert keys("yes") == [False, True]
+    assert keys("perhaps") == [None, False, True]
+    assert keys("yes", "(SELECT DISTINCT who, yes FROM t)") == [False, True]
+    assert keys("b.yes", "t a LEFT JOIN t b ON a.who = b.who AND b.perhaps") == [None, False, True]
+
+
+def test_tables_with_lists_are_joined_and_a_heavy_unit_keeps_some_of_their_rows(monkeypatch):
+    monkeypatch.setattr("dp_polars._engines.polars.unit_steps.MOST_PAIRS", 50)
+    monkeypatch.setattr("dp_polars._engines.polars.unit_steps.KEPT_IN_JOIN", 3)
+    tags = pl.DataFrame({"who": [1] * 9 + [2] * 2, "tags": [[f"{i}"] for i in range(11)], "size": [{"a": 1}] * 11})
+    con = dp.connect(None, dp.Session(epsilon=1, unit="who", max_rows_per_group=9)).register("a", tags)
+    found = rows_of(con, "SELECT who, a.tags AS t, b.size AS s FROM a JOIN a b USING (who)")
+    assert found.group_by("who").len().sort("who").rows() == [(1, 9), (2, 4)]
+    floats = tags.with_columns(tags=pl.lit([0.0]))
+    con.register("floats", floats)
+    with pytest.raises(dp.StatementNotAllowed, match="tags can't tell them apart"):
+        con.preview("SELECT dp_count(*) FROM floats JOIN floats b USING (who)", epsilon=0.1)
+
+
 REFUSED = [
+    ("SELECT who, corr(qty, id) AS c FROM orders GROUP BY who", "only private aggregates may do: dp_corr"),
+    ("SELECT id, who FROM orders WHERE dp_budget().remaining > 0", "is read above them"),
     ("SELECT who, unnest(qty) AS x FROM baskets", "has the type Int64"),
     ("SELECT who, unnest(tags) AS a, unnest(tags) AS b FROM baskets", "stands by itself, once"),
     ("SELECT who, upper(unnest(tags)) AS a FROM baskets", "stands by itself, once"),
@@ -339,6 +422,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("statement", "message"), REFUSED)
 def test_other_steps_are_refused_with_the_reason(raw, statement, message):
     with pytest.raises(dp.StatementNotAllowed, match=message):
@@ -522,6 +606,7 @@ def test_that_a_key_is_unique_is_a_constraint_or_the_owners_word():
     raw.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
