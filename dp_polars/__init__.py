@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from dp_polars._audit.audit import audit
     from dp_polars._audit.result import AuditResult
     from dp_polars._display.charts.plot import plot
+    from dp_polars._display.report import Report
     from dp_polars._policy.analyst import AnalystConnection
     from dp_polars._policy.policy import Policy
     from dp_polars._sql.connection import GuardedConnection, connect
@@ -92,6 +93,7 @@ __all__ = [
     "ProfileOptions",
     "ProfilePlan",
     "Release",
+    "Report",
     "Reservation",
     "ResponseOptions",
     "Session",
@@ -150,6 +152,10 @@ def __getattr__(name: str) -> object:
         from dp_polars._sql.functions import register
 
         return register
+    if name == "Report":
+        from dp_polars._display.report import Report
+
+        return Report
     if name == "plot":
         from dp_polars._display.charts.plot import plot
 
@@ -161,4 +167,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"

@@ -30,6 +30,7 @@ MAX_EPSILON = 10**6
 MIN_EPSILON = Fraction(1, 10**9)
 MIN_DELTA = Fraction(1, 10**100)
 MAX_MAGNITUDE = 10**18
+MIN_MAGNITUDE = Fraction(1, MAX_MAGNITUDE)
 MOST_BITS = 4096
 
 
@@ -39,6 +40,8 @@ def exact(value: Number, name: str) -> Fraction:
     >>> exact(0.1, "epsilon")
     Fraction(1, 10)
     """
+    if type(value) is Fraction and max(_bits(value)) <= MOST_BITS:  # by far the most common
+        return value
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction | Decimal):
@@ -63,7 +66,7 @@ def positive(value: Number, name: str) -> Fraction:
     number = exact(value, name)
     if number <= 0:
         raise InvalidParameterError(f"{name} must be greater than 0, got {value}.")
-    if not Fraction(1, MAX_MAGNITUDE) <= number <= MAX_MAGNITUDE:
+    if not MIN_MAGNITUDE <= number <= MAX_MAGNITUDE:
         raise InvalidParameterError(f"{name}={value} lies outside 1e-18 to 1e18. Check its unit.")
     return number
 

@@ -7,14 +7,14 @@
 -- stand behind FROM, and `by` what may stand behind GROUP BY: a list, or a text with commas.
 CREATE OR REPLACE MACRO dp.{function}(
     source, {arguments}"by" := NULL, "where" := NULL, epsilon := NULL, share := NULL, rho := NULL, "within" := NULL,
-    delta := NULL, keys := NULL, max_groups := NULL, max_rows_per_group := NULL, min_units := NULL, nonnegative := NULL,
-    mechanism := NULL, confidence := NULL
+    delta := NULL, keys := NULL, max_groups := NULL, max_rows_per_group := NULL, max_rows := NULL, min_units := NULL,
+    nonnegative := NULL, mechanism := NULL, confidence := NULL
 ) AS TABLE
 WITH asked AS (
     SELECT unnest(from_json(dp_ask(to_json({{
         'function': '{function}', 'source': source, 'by': "by", 'where': "where", {passed}
         'epsilon': epsilon, 'share': share, 'rho': rho, 'within': "within", 'delta': delta, 'keys': keys,
-        'max_groups': max_groups, 'max_rows_per_group': max_rows_per_group, 'min_units': min_units,
+        'max_groups': max_groups, 'max_rows_per_group': max_rows_per_group, 'max_rows': max_rows, 'min_units': min_units,
         'nonnegative': nonnegative, 'mechanism': mechanism, 'confidence': confidence
     }})::VARCHAR), '["MAP(VARCHAR,VARCHAR)"]')) AS cells
 ),

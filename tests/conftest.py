@@ -22,6 +22,7 @@ if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False
 
+import duckdb
 import pytest
 
 import dp_polars as dp
@@ -105,6 +106,27 @@ def _sandbox_of(process):
 
 
 guarded.sandbox = lambda: _sandbox_of(os.getpid()).cursor()
+
+
+# So do connections without a database: frames and files are registered beside it, and nothing is written to it.
+@functools.cache
+def _empty_database_of(process):
+    return duckdb.connect()
+
+
+class _SharingEmptyDatabases:
+    """DuckDB as guarded connections see it."""
+
+    def __getattr__(self, name):
+        return getattr(duckdb, name)
+
+    def connect(self, path=":memory:", *given, **words):
+        """Open a file, or a cursor on the empty database of this process."""
+        plain = path == ":memory:" and not given and not words
+        return _empty_database_of(os.getpid()).cursor() if plain else duckdb.connect(path, *given, **words)
+
+
+guarded.duckdb = _SharingEmptyDatabases()
 
 
 # Sessions with a huge epsilon or rho, which show answers without noise, have no smallest price in tests.

@@ -1,4 +1,4 @@
-"""Generate docs/aggregates.md, docs/expressions.md and the table of docs/spark.md: `python -m tests.docs_tables`."""
+"""Generate pages of docs/reference, aggregates, expressions and a table of spark: `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dp_polars._expressions.types import MOST_DEPTH, MOST_LITERAL, MOST_NODES, M
 from dp_polars._sql.expressions import ROWWISE
 from dp_polars.errors import ExpressionNotAllowed
 
-_DOCS = Path(__file__).parents[1] / "docs"
-PAGE = _DOCS / "expressions.md"
-AGGREGATES_PAGE = _DOCS / "aggregates.md"
-SPARK_PAGE = _DOCS / "spark.md"
+_REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+PAGE = _REFERENCE / "expressions.md"
+AGGREGATES_PAGE = _REFERENCE / "aggregates.md"
+SPARK_PAGE = _REFERENCE / "spark.md"
 
 _TYPES: dict[str, pl.DataType] = {
     "Boolean": pl.Boolean(),

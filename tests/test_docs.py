@@ -4,9 +4,12 @@ import ast
 import contextlib
 import io
 import re
+import shlex
+from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -14,7 +17,7 @@ import dp_polars as dp
 from dp_polars._sql.functions import _FUNCTIONS
 
 ROOT = Path(__file__).parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS]
 
 POINTER = re.compile(r"`(tests/[\w/]+\.py)(?:::([^`]+))?`")
@@ -130,6 +133,92 @@ def test_guarantees_and_literature_name_their_tests():
     for line in (ROOT / "docs/literature.md").read_text().splitlines():
         if line.startswith("| ") and "|---" not in line and not line.endswith("| test |"):
             assert POINTER.search(line), line[:60]
+
+
+def blocks_of(page, language):
+    """Return the blocks of code of a page in a language, also those inside lists."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.M)
+    return [re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in found]
+
+
+RUN_ELSEWHERE = {
+    "README.md": "test_the_readme_prints_what_it_shows",
+    "docs/howto/spark.md": "needs a cluster; examples/spark_on_sail.py asks the same",
+    "docs/reference/spark.md": "needs a cluster; examples/spark_on_sail.py asks the same",
+}
+
+
+@by_name(PAGES)
+def test_every_block_of_python_and_sql_is_run(page):
+    """Blocks with prompts run as doctests, executed pages run when the site is built, and statements run below."""
+    name = page.relative_to(ROOT).as_posix()
+    assert name in RUN_ELSEWHERE or all(">>>" in block for block in blocks_of(page, "python"))
+    assert not blocks_of(page, "sql") or name == "docs/reference/sql.md"
+    assert not blocks_of(page, "toml") or name == "docs/howto/policy.md"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["command-line", "policy"])
+def test_the_commands_of_a_page_run(name, tmp_path, monkeypatch, capsys):
+    from dp_polars._cli import main
+
+    page = ROOT / "docs" / "howto" / f"{name}.md"
+    monkeypatch.chdir(tmp_path)
+    people = [i % 5000 for i in range(10_000)]
+    orders = {"order_id": range(10_000), "customer_id": people, "total": [20.0] * 10_000, "email": ["a"] * 10_000}
+    pl.DataFrame({**orders, "status": ["new", "paid"] * 5000}).write_parquet("orders.parquet")
+    pl.DataFrame({"order_id": range(10_000), "price": [5.0] * 10_000}).write_parquet("items.parquet")
+    pl.DataFrame({"user_id": people, "region": ["north", "south"] * 5000}).write_parquet("visits.parquet")
+    commands = re.findall(r"^\$ (dp-polars .*?[^\\])$", "\n".join(blocks_of(page, "console")), re.DOTALL | re.M)
+    assert len(commands) >= 3
+    for command in commands:
+        _, *words = shlex.split(command.replace("\\\n", " "))
+        if " check " in command:  # what the page shows as reviewed
+            policy = blocks_of(page, "toml")[0]
+            Path("policy.toml").write_text(policy)
+        assert main(words[: words.index(">")] if ">" in words else words) == 0, (command, capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_the_statements_of_the_page_about_sql_are_answered():
+    first_day, on_your_own_connection = blocks_of(ROOT / "docs" / "reference" / "sql.md", "sql")
+    customers = pl.DataFrame({"customer_id": range(500), "signup": [date(2024, 1, 1)] * 500})
+    days = [date(2024, 1, 2) + timedelta(days=i // 500 * 31) for i in range(1000)]
+    orders = pl.DataFrame({"customer_id": [i % 500 for i in range(1000)], "day": days, "status": ["paid"] * 1000})
+    con = dp.connect(None, dp.Session(epsilon=10.0, unit="customer_id", max_rows_per_group=1))
+    con.register("customers", customers).register("orders", orders)
+    answers = [con.sql(one, epsilon=1.0).fetchall() for one in first_day.split(";") if one.strip()]
+    assert [round(answer[0][0], -2) for answer in answers[::2]] == [500, 500]
+    assert abs(answers[1][0][0] - 31) <= 3
+
+    database = duckdb.connect()
+    database.sql(
+        "CREATE TABLE visits AS SELECT i % 5000 AS user_id, 'north' AS region, 1 AS month, 'tea' AS product, "
+        "5.0 AS amount, 5 AS qty, DATE '2024-01-01' AS day FROM range(10000) t(i)"
+    )
+    database.sql("CREATE TABLE votes AS SELECT true AS vote, 'red' AS party, 'north' AS region FROM range(100)")
+    database.sql("CREATE TABLE responses AS SELECT true AS vote, 'north' AS region FROM range(100)")
+    session = dp.Session(epsilon=10.0, delta=1e-6, unit="user_id", max_groups=1, max_rows_per_group=2)
+    dp.register(database, session)
+    statements = re.sub(r" *--.*", "", on_your_own_connection).split(";")
+    for statement in filter(str.strip, statements):
+        several = "by := 'region, month', keys := [...]"
+        complete = statement.replace(several, "by := 'region', keys := ['north']")
+        complete = complete.replace("[...]", "['tea', 'nuts', 'milk']")
+        assert database.sql(complete).fetchall(), complete
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = " ".join(page.read_text() for page in (ROOT / "docs" / "reference" / "python").glob("*.md"))
+    public = {f"dp_polars.{name}" for name in dp.__all__} - {"dp_polars.mechanisms", "dp_polars.theory"}
+    public |= {f"dp_polars.mechanisms.{name}" for name in dp.mechanisms.__all__}
+    public |= {f"dp_polars.theory.{name}" for name in dp.theory.__all__}
+    assert not {name for name in public if not re.search(rf":: {re.escape(name)}$", pages, re.M)}
+
+
+def test_every_example_is_on_its_page():
+    page = (ROOT / "docs" / "examples.md").read_text()
+    assert not [path.name for path in (ROOT / "examples").glob("*.*") if f"../examples/{path.name}" not in page]
 
 
 def shape_of(text):

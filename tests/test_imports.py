@@ -53,6 +53,8 @@ MAY_IMPORT: dict[str, tuple[set[str], set[str]]] = {
     "_cli": (PLANNING | FEATURES | {"_release", "_frame", "_display", "_sql", "_policy", "dp_polars"}, set()),
     "__main__": ({"_cli"}, set()),
     "sqlalchemy": ({"_policy", "errors"}, set()),  # a dialect, which SQLAlchemy loads
+    "dbt": ({"_policy", "errors"}, set()),  # a plugin, which dbt-duckdb loads
+    "ibis": ({"_policy", "_sql", "errors"}, set()),  # a backend, made of ibis
     "spark": ({"_frame"}, set()),  # it puts the namespace on Spark's frames
     "dp_polars": (PLANNING | FEATURES | {"_release", "_frame"}, set()),
 }

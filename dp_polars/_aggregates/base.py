@@ -2,7 +2,7 @@
 
 An aggregate is one class. It declares its names in Python and SQL, the values that it reads, how a unit's extra rows
 are treated, what it needs to know about a group (`needs`), and how noisy numbers become an answer (`estimate`). It
-never sees a row or an exact number. `dp.connect`, `dp.register` and the table in `docs/aggregates.md` find all
+never sees a row or an exact number. `dp.connect`, `dp.register` and `docs/reference/aggregates.md` find all
 aggregates in the registry.
 """
 

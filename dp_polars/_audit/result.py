@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, Literal
 
-from dp_polars._display.charts.base import BLUE, RED, WIDTH, ChartRow, altair, inline, label, number, title
+from dp_polars._display.charts.base import BLUE, RED, WIDTH, ChartRow, altair, inline, label, number, portable, title
 from dp_polars._display.fact_table import AsTable
 from dp_polars._display.html import facts, heading, whole
 
@@ -133,7 +133,7 @@ class AuditResult(AsTable):
         Each point is an event, with its probability on one input and on the other. No event of a question that keeps
         its claim lies above the line of the claim.
         """
-        return audit_chart(self)
+        return portable(audit_chart(self))
 
 
 def audit_chart(result: AuditResult) -> Any:

@@ -33,8 +33,9 @@ import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
+from dp_polars._display.text import amount
 from dp_polars._engines.request import Lane
-from dp_polars._plan.base import Facts, StoredPlan, hashed_text
+from dp_polars._plan.base import USUALLY, Facts, StoredPlan, hashed_text
 from dp_polars._plan.canonical import Writer
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ContributionBounds, RowCap, contribution_bounds
@@ -226,6 +227,38 @@ class ChoicePlan(StoredPlan):
             f"about {gap:.6g}, and this falls with a larger spend or delta and with smaller caps and bounds. "
             "Candidates (and keys) that are listed need no such score, and a choice by units needs no cap on rows."
         )
+
+    def asked(self) -> str:
+        """Return the choice in a few words."""
+        *by, column = self.query.keys
+        groups = f" by {', '.join(key.name for key in by)}" if by else ""
+        if self.selection.kind == "select_best":
+            return f"the best candidate{groups}"
+        score = (
+            f"the {'lowest' if self.selection.kind == 'noisy_min' else 'highest'} {self.query.aggregates[0].title()}"
+        )
+        many = f": the {self.selection.k:,}" if self.selection.k > 1 else ""
+        return f"{column.name}{many} with {score}{groups}"
+
+    def caps_in_short(self) -> str:
+        """Return how much of each unit counts, in one sentence."""
+        if not self.query.unit:
+            return "Every row counts on its own."
+        what = "group" if self.selection.kind == "select_best" else "candidate"
+        rows = f"{self.cap.max_rows:,} {'row' if self.cap.max_rows == 1 else 'rows'}"
+        return f"Each {' and '.join(self.query.unit)} counts with at most {rows} for a {what}."
+
+    def noise_in_short(self) -> str:
+        """Return how the choice is made, in a few words."""
+        how = "permute-and-flip" if self.flips else "the exponential mechanism"
+        among = "" if self.selection.candidates is None else f" among {self.selection.candidates.height:,}"
+        many = "" if self.selection.k == 1 else f" {self.selection.k:,}"
+        return f"{how} chooses{many or ' one'}{among}{'' if among else ' of the candidates'}"
+
+    def error_in_short(self) -> str:
+        """Return how far below the best score the chosen one may be; empty if that is unknown."""
+        off = self.expected_regret()
+        return "" if off is None else f"its score is within {amount(off)} of the best, {USUALLY}"
 
     def facts(self) -> Facts:
         """Return the rows about bounds and the mechanism."""

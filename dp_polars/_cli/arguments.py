@@ -71,26 +71,29 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
     terms.add_argument(
         "--each-row", action="store_true", help="every row belongs to a different person (instead of --unit)"
     )
-    terms.add_argument("--epsilon", type=_number, metavar="E", help="the whole budget")
-    terms.add_argument("--delta", type=_number, metavar="D", help="the probability with which the guarantee may fail")
-    terms.add_argument("--rho", type=_number, metavar="R", help="the whole budget in zCDP (instead of --epsilon)")
-    terms.add_argument("--key-delta", type=_number, metavar="D", help="the part of delta for discovering groups")
+    terms.add_argument("--epsilon", type=number, metavar="E", help="the whole budget")
+    terms.add_argument("--delta", type=number, metavar="D", help="the probability with which the guarantee may fail")
+    terms.add_argument("--rho", type=number, metavar="R", help="the whole budget in zCDP (instead of --epsilon)")
+    terms.add_argument("--key-delta", type=number, metavar="D", help="the part of delta for discovering groups")
     terms.add_argument("--adjacency", choices=["add_remove", "replace"], help="what one person changes (add_remove)")
     terms.add_argument("--group-size", type=int, metavar="N", help="how many people are protected together (1)")
     terms.add_argument("--ledger", metavar="BUDGET", help="the file that keeps the budget and the releases")
     caps = parser.add_argument_group("contribution bounds and spend")
-    caps.add_argument("--max-groups", type=_cap, metavar="N|auto", help="how many groups one person counts in")
+    caps.add_argument("--max-groups", type=cap, metavar="N|auto", help="how many groups one person counts in")
     caps.add_argument(
-        "--max-rows-per-group", type=_cap, metavar="N|auto", help="how many rows one person adds to each group"
+        "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
+    )
+    caps.add_argument(
+        "--max-rows", type=cap, metavar="N|auto", help="how many rows one person adds to all groups together, instead"
     )
     caps.add_argument(
         "--per-unit", action="append", metavar="COLUMN", help="a column that is constant for each person (repeatable)"
     )
     spend = caps.add_mutually_exclusive_group()
-    spend.add_argument("--spend", type=_number, metavar="EPS", help="the cost of the statement as an epsilon")
-    spend.add_argument("--share", type=_number, metavar="S", help="the cost of the statement as a share of the budget")
+    spend.add_argument("--spend", type=number, metavar="EPS", help="the cost of the statement as an epsilon")
+    spend.add_argument("--share", type=number, metavar="S", help="the cost of the statement as a share of the budget")
     parser.add_argument(
-        "--confidence", type=_number, metavar="P",
+        "--confidence", type=number, metavar="P",
         help="add the ends of the intervals of the privacy noise with this probability, as columns _low and _high",
     )  # fmt: skip
     caps.add_argument(
@@ -123,7 +126,8 @@ def statement_options(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _number(text: str) -> Fraction:
+def number(text: str) -> Fraction:
+    """Return a number of an argument, exactly as it is written."""
     try:
         if len(text) > _MOST_DIGITS or abs(int(text.lower().partition("e")[2] or "0")) > _MOST_DIGITS:
             raise ValueError
@@ -132,7 +136,8 @@ def _number(text: str) -> Fraction:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
 
 
-def _cap(text: str) -> int | str:
+def cap(text: str) -> int | str:
+    """Return a cap of an argument: a whole number or "auto"."""
     try:
         return text if text == "auto" else int(text)
     except ValueError:
@@ -142,7 +147,7 @@ def _cap(text: str) -> int | str:
 # ---------------------------------------------------------------------- the session that pays
 
 _TERMS = ("epsilon", "delta", "rho", "key_delta", "unit", "adjacency", "group_size")
-_DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group", "queries")
+_DEFAULTS = ("per_unit", "max_groups", "max_rows_per_group", "max_rows", "queries")
 
 
 class SessionArguments:

@@ -79,7 +79,7 @@ HINTS: dict[Code, str] = {
     "group-cap-missing": "--max-groups auto to estimate it privately, or --max-groups 3; or max_groups := 3 inside the "
     "private aggregate",
     "row-cap-missing": "--max-rows-per-group auto to estimate it privately, or --max-rows-per-group 10; or "
-    "max_rows_per_group := 10 inside the private aggregate",
+    "max_rows_per_group := 10 inside the private aggregate; or --max-rows 20 for all groups together",
     "column-types-missing": "--type TABLE.COLUMN=DOUBLE for every column that is not text, or --infer-types once with "
     "a --ledger; or --public FILE if its rows are public",
     "bounds-missing": _BOUNDS,

@@ -6,10 +6,10 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
-from decimal import Decimal
+from typing import Any
 
 from dp_polars._choices.plan import ChoicePlan
-from dp_polars._cli.arguments import SessionArguments, read_statement, statement_options, statement_parser
+from dp_polars._cli.arguments import SessionArguments, cap, number, read_statement, statement_options, statement_parser
 from dp_polars._cli.exit_codes import CODES, CommandParser
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
@@ -27,6 +27,8 @@ _DESCRIPTION = """\
 Answer one SELECT whose private aggregates (dp_count, dp_count_units, dp_sum, dp_avg, dp_median, ...) are noisy and paid
 from one budget. Whatever would show private rows is refused. The answer goes to stdout, and its cost goes to stderr.
 
+With --policy FILE, tables, terms, caps and bounds come from a policy: see dp-polars sql --policy FILE --help.
+
 With --ledger, the budget and the answers are kept in a file, which is created with the terms that are given here and
 keeps them. The same statement on unchanged files is then answered from the ledger at no cost."""
 
@@ -38,7 +40,7 @@ examples:
       "SELECT dp_avg(amount, 0, 100) FROM visits"
   dp-polars sql visits.parquet --public regions.csv --ledger budget.db --spend 0.1 --output parts.parquet \\
       "SELECT part, dp_count_units() AS people FROM visits JOIN regions USING (region) GROUP BY part"
-  dp-polars sql --policy policy.toml "SELECT status, COUNT(*) FROM orders GROUP BY status"
+  dp-polars sql --policy policy.toml --analyst team-a "SELECT status, COUNT(*) FROM orders GROUP BY status"
   dp-polars sql shop.duckdb --public countries --unit-of orders=user_id:customer --ledger budget.db - < question.sql
 
 {CODES}"""  # noqa: S608 - a text to read
@@ -46,7 +48,7 @@ examples:
 
 def read(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments."""
-    if any(word == "--policy" or word.startswith("--policy=") for word in words):
+    if has_policy(words):
         return _read_with_policy(words)
     parser = statement_parser("sql", _DESCRIPTION, _EPILOG)
     add_output(parser)
@@ -84,36 +86,69 @@ def run(options: argparse.Namespace) -> None:
         print(escaped(line), file=sys.stderr)
 
 
-def _read_with_policy(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments of a statement whose tables, terms, caps and bounds come from a policy."""
+def policy_parser(command: str, description: str) -> argparse.ArgumentParser:
+    """Return the parser of a command that takes a statement whose tables, terms and rules come from a policy."""
     parser = CommandParser(
-        prog="dp-polars sql",
-        usage="dp-polars sql --policy FILE [--share S | --spend E] 'SELECT ...'",
-        description="Answer one SELECT over the tables of a policy. Aggregates over private rows are private.",
+        prog=f"dp-polars {command}",
+        usage=f"dp-polars {command} --policy FILE [--analyst NAME] [--share S | --spend E] 'SELECT ...'",
+        description=description,
         epilog=CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--policy", required=True, metavar="FILE", help="the policy, see dp-polars policy --help")
-    spend = parser.add_mutually_exclusive_group()
-    spend.add_argument("--share", type=Decimal, metavar="S", help="the part of the budget that the statement may use")
-    spend.add_argument("--spend", type=Decimal, metavar="E", help="the epsilon of the statement")
+    parser.add_argument(
+        "--analyst", metavar="NAME", help="who asks: within this analyst's share, and with an entry in the audit log"
+    )
     parser.add_argument("statement", metavar="STATEMENT", help="one SELECT (- reads it from stdin)")
-    add_output(parser)
-    options = parser.parse_args(words)
+    parser.add_argument("--max-groups", type=cap, metavar="N|auto", help="how many groups one person counts in")
+    parser.add_argument(
+        "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
+    )
+    parser.add_argument("--max-rows", type=cap, metavar="N|auto", help="or to all groups together")
+    spend = parser.add_mutually_exclusive_group()
+    spend.add_argument("--share", type=number, metavar="S", help="the part of the budget that the statement may use")
+    spend.add_argument("--spend", type=number, metavar="E", help="the epsilon of the statement")
+    parser.add_argument(
+        "--confidence", type=number, metavar="P", help="add the ends of the intervals of the privacy noise"
+    )
+    return parser
+
+
+def has_policy(words: Sequence[str]) -> bool:
+    """Return whether the arguments of a command name a policy."""
+    return any(word == "--policy" or word.startswith("--policy=") for word in words)
+
+
+def with_statement(options: argparse.Namespace) -> argparse.Namespace:
+    """Read the statement from stdin if it is "-"."""
     if options.statement == "-":
         options.statement = sys.stdin.read()
+    return options
+
+
+def policy_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a statement over the tables of a policy, as arguments of `con.sql`."""
+    caps = {name: getattr(options, name) for name in ("max_groups", "max_rows_per_group", "max_rows")}
+    return {**statement_options(options), **{name: value for name, value in caps.items() if value is not None}}
+
+
+def _read_with_policy(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of a statement whose tables, terms, caps and bounds come from a policy."""
+    description = "Answer one SELECT over the tables of a policy. Aggregates over private rows are private."
+    parser = policy_parser("sql", description)
+    add_output(parser)
+    options = with_statement(parser.parse_args(words))
     check_output(parser, options, [options.policy])
     return options
 
 
 def _run_with_policy(options: argparse.Namespace) -> None:
-    given = {"share": options.share, "epsilon": options.spend}
     with elapsed("running"):
         policy = Policy.load(options.policy)
-        con = policy.connect()
-        frame = con.sql(options.statement, **{name: value for name, value in given.items() if value is not None}).pl()
-        lines = receipt(con._session, con._paid, kept=policy.session.ledger_path is not None)
+        con = policy._guarded_connection(options.analyst)
+        frame = con.sql(options.statement, **policy_options(options)).pl()
+        lines = receipt(con._session, con._paid, kept=policy.has_ledger)
     write(frame, options)
     sys.stdout.flush()
     for line in lines:

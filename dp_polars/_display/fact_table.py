@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from dp_polars._display.html import FactRows, plan_html, whole
+from dp_polars._display.html import FactRows, facts, whole
 from dp_polars._display.text import escaped
 
 
@@ -27,7 +27,7 @@ class AsTable(ABC):
         return str(self)
 
     def _repr_html_(self) -> str:
-        return whole(plan_html(self.rows()))
+        return whole(facts(self.rows()))
 
 
 def table_text(rows: FactRows) -> str:

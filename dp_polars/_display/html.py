@@ -60,6 +60,8 @@ gap:4px 12px;align-items:center;margin:0 0 8px}}
 .dp-polars .dp-polars-pale>div{{opacity:.45}}
 .dp-polars .dp-polars-table .dp-polars-text{{min-width:8rem}}
 .dp-polars .dp-polars-table .dp-polars-line{{white-space:nowrap;overflow-wrap:normal}}
+.dp-polars .dp-polars-table th.dp-polars-number,.dp-polars .dp-polars-table td.dp-polars-number{{text-align:right}}
+.dp-polars .dp-polars-released{{width:auto}}
 .dp-polars details{{margin:6px 0 0}}
 .dp-polars summary{{cursor:pointer;color:var(--dp-quiet)}}
 """
@@ -87,9 +89,18 @@ def facts(rows: FactRows) -> str:
     return f'<table class="dp-polars-table dp-polars-facts"><tbody>{"".join(filled)}</tbody></table>'
 
 
-def columns(name: str, names: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """Return a named table with a header. The cells are HTML already, made by `cell` and `lines`."""
-    header = "".join(f'<th scope="col" class="dp-polars-line">{escape(name)}</th>' for name in names)
+def columns(
+    name: str, names: Sequence[str], cells: Iterable[Sequence[str]], *, numbers: Sequence[bool] | None = None
+) -> str:
+    """Return a named table with a header. The cells are HTML already, made by `cell`, `number_cell` and `lines`.
+
+    `numbers` tells which columns hold numbers, whose names stand on the right.
+    """
+    kinds = [" dp-polars-number" if number else "" for number in numbers or [False] * len(names)]
+    header = "".join(
+        f'<th scope="col" class="dp-polars-line{kind}">{escape(name)}</th>'
+        for name, kind in zip(names, kinds, strict=True)
+    )
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in cells)
     table = f'<table class="dp-polars-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
     return scrolling(table, name)
@@ -103,6 +114,11 @@ def scrolling(block: str, name: str) -> str:
 def cell(text: str) -> str:
     """Return a table cell whose text may wrap anywhere."""
     return f'<td class="dp-polars-text">{escape(text)}</td>'
+
+
+def number_cell(text: str) -> str:
+    """Return a table cell with a number, on the right."""
+    return f'<td class="dp-polars-line dp-polars-number">{escape(text)}</td>'
 
 
 def lines(*texts: str, bad: bool = False) -> str:
@@ -131,9 +147,3 @@ def meters(bars: Iterable[str]) -> str:
 def folded(title: str, block: str) -> str:
     """Return a block that opens when its title is clicked."""
     return f"<details><summary>{escape(title)}</summary>{block}</details>"
-
-
-def plan_html(rows: FactRows) -> str:
-    """Return a plan, with its query as the title and its other facts as a table."""
-    (what, title), *rest = rows
-    return heading(f"Plan of the {what}: {title}" if what != "query" else f"Plan: {title}") + facts(rest)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from dp_polars._display.charts.base import BLUE, GREY, RED, WIDTH, ChartRow, altair, inline, label, number, title
 from dp_polars._display.fact_table import AsTable, table_text
-from dp_polars._display.html import cell, columns, escape, facts, folded, heading, lines, scrolling, whole
+from dp_polars._display.html import cell, columns, escape, facts, folded, heading, lines, whole
 from dp_polars._display.html import meter as meter_html
 from dp_polars._display.html import meters as meters_html
-from dp_polars._display.text import budget_text, escaped, escaped_frame, moment, one_line, percent
+from dp_polars._display.released_table import released_table
+from dp_polars._display.text import budget_text, escaped, moment, one_line, percent
 from dp_polars._session.accounts import account_text
 from dp_polars._session.cost import NOTHING, alone_text
 from dp_polars._session.filters import part_of, share_of
@@ -274,16 +275,16 @@ def _nothing(release: Release) -> str:
 def release_text(release: Release) -> str:
     """Return a released frame and the facts below it, for a terminal."""
     rows = [(name, one_line(text, 200)) for name, text in release_rows(release)]
-    shown = str(escaped_frame(release.frame)) if release.state == "committed" else _nothing(release)
-    return f"{shown}\n{table_text(rows)}"
+    shown = released_table(release.frame, release.keys).text() if release.state == "committed" else _nothing(release)
+    return f"{shown}\n\n{table_text(rows)}"
 
 
 def release_html(release: Release) -> str:
-    """Return a released frame as Polars shows it, the facts below it and the folded plan, for a notebook."""
+    """Return a released frame, the facts below it and the folded plan, for a notebook."""
     (_, _), *rows = release_rows(release)
     shown = f'<div class="dp-polars-quiet dp-polars-bad">{_nothing(release)}</div>'
     if release.state == "committed":
-        shown = scrolling(escaped_frame(release.frame)._repr_html_(), "released frame")
+        shown = released_table(release.frame, release.keys).html()
     blocks = [heading(f"Release {release.id}: {release.label}"), shown, facts(rows)]
     if isinstance(release.plan, AsTable):
         blocks.append(folded("Plan: from the unit to the noise", facts(release.plan.rows())))

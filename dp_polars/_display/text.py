@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -98,6 +99,29 @@ def percent(share: float) -> str:
     if 0 < share < 1e-6:
         return "<0.0001 %"
     return ">99.9 %" if 0.9995 <= share < 1 - 1e-12 else f"{share * 100:.3g} %"
+
+
+def amount(number: float, digits: int = 4) -> str:
+    """Return a number with this many digits, thousands separators and no exponent, unless it is tiny or huge.
+
+    >>> amount(17970.4), amount(6.4951), amount(0.02), amount(2e-7), amount(1234567.0, 6), amount(-45)
+    ('17,970', '6.495', '0.02', '2e-07', '1,234,570', '-45')
+    """
+    if not math.isfinite(number) or number == 0 or not 1e-4 <= abs(number) < 1e15:
+        return f"{number:.{digits}g}"
+    decimals = digits - 1 - math.floor(math.log10(abs(number)))
+    rounded = f"{round(number, decimals):,.{max(decimals, 0)}f}"
+    return rounded.rstrip("0").rstrip(".") if "." in rounded else rounded
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return several texts as a list in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *others, last = texts
+    return f"{', '.join(others)}{' and ' if others else ''}{last}"
 
 
 def budget_text(part: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from dp_polars._engines.rows import Filter, Lookup, PrivateRows, WithColumns
-from dp_polars._engines.unit_steps import GroupRows, UnitRows
+from dp_polars._engines.unit_steps import AddWindows, GroupRows, JoinRows, KeepFirst, UnitRows
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
 
 _NEVER = frozenset({"is_null", "is_not_null", "eq_missing", "ne_missing"})
@@ -71,9 +71,20 @@ def _column(name: str, rows: PrivateRows, place: int) -> bool:
                     return False
                 if step.how in ("inner", "semi") and any(name == mine for mine, _ in step.on) and not step.nulls_equal:
                     return True
-    if isinstance(rows.source, UnitRows) and isinstance(rows.source.step, GroupRows):
-        value = dict(rows.source.step.columns).get(name)
-        return value is not None and value.function in _COUNTS
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return name in getattr(source, "never_null", frozenset())
+    before = source.inputs[0]
+    match source.step:
+        case GroupRows(keys=keys, columns=columns) if name not in keys:
+            value = dict(columns).get(name)
+            return value is not None and value.function in _COUNTS
+        case AddWindows(columns=columns) if name in dict(columns):
+            return dict(columns)[name].function in _COUNTS
+        case GroupRows() | AddWindows() | KeepFirst():
+            return _column(name, before, len(before.steps))
+        case JoinRows() if name in before.schema:
+            return _column(name, before, len(before.steps))
     return False
 
 

@@ -78,9 +78,9 @@ class GroupSum:
         The cap on rows per unit and group. The sum of a unit with more rows is scaled down as if it had this many.
         None means that no cap binds.
     across
-        Whether `max_rows` caps the rows of a unit in all groups together. A unit with more rows is scaled down by the
-        same factor in all of its groups, and what it adds to each is rounded towards 0 in steps of 2**-inner. Here
-        `fine` is equal to `inner`, and no cap on groups applies.
+        Whether `max_rows` caps the rows of a unit in all groups together that it keeps. A unit with more rows is scaled
+        down by the same factor in all of them, and what it adds to each is rounded towards 0 in steps of 2**-inner.
+        Here `fine` is equal to `inner`. "over" counts units with more rows than that in each of their groups.
     shift
         A constant that is added to the number of each row.
     everyone
@@ -115,13 +115,15 @@ class Cells:
     """Counts of each value in each group, over at most `max_rows` rows (or distinct values) per unit and group.
 
     With `missing`, rows without a value compete for these places too and are counted under `low - 1`. The lane must
-    then be for `everyone`.
+    then be for `everyone`. With `across`, `max_rows` caps what a unit adds to all groups together. A distinct value
+    counts once in each of its groups.
     """
 
     name: str
     max_rows: int | None
     distinct: bool = False
     missing: bool = False
+    across: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +185,8 @@ class BoundedRequest:
             scaled = self.units > 0 and one.max_rows is not None and one.clip is None
             if not 0 <= one.fine <= one.inner <= (MOST_INNER if scaled else 0):
                 raise ValueError("finer steps are for sums that are scaled down")
-            if one.across and not (scaled and one.fine == one.inner and self.max_groups is None):
-                raise ValueError("a cap on the rows in all groups takes the place of a cap on groups")
+            if one.across and not (scaled and one.fine == one.inner):
+                raise ValueError("what is capped in all groups together is rounded once")
 
     @property
     def leading(self) -> int:

@@ -179,8 +179,8 @@ def unit_rows(step: UnitStep, *inputs: PrivateRows) -> PrivateRows:
             if not step.on or len(dict(step.on)) < len(step.on):
                 raise InvalidParameterError("A join of private frames names each key of the first frame once.")
             if step.how in ("inner", "left"):
-                _check_sorted(first)
-                _check_sorted(second)
+                _check_told_apart(first)
+                _check_told_apart(second)
             schema = dict(first) | {name: second[own] for own, name in step.columns}
         case LabelRows():
             second = inputs[1].schema
@@ -218,7 +218,7 @@ def _copies(rows: PrivateRows) -> int:
     return before * rows.copies
 
 
-def _inner_type(listed: pl.List) -> pl.DataType:
+def _inner_type(listed: pl.List | pl.Array) -> pl.DataType:
     inner = listed.inner
     return inner() if isinstance(inner, type) else inner
 
@@ -250,6 +250,27 @@ def _check_sorted(schema: pl.Schema) -> None:
             f"{', '.join(unsorted)} can't be sorted by: it is a list, a struct or another such type. Drop or cast it "
             "first."
         )
+
+
+def _check_told_apart(schema: pl.Schema) -> None:
+    """Refuse columns whose hashes do not tell rows apart: two zeros in a list, 0.0 and -0.0, have the same hash."""
+    alike = [name for name, dtype in schema.items() if not (is_sortable(dtype) or _has_hashes(dtype))]
+    if alike:
+        raise InvalidParameterError(
+            f"A join may have to choose among the rows of a unit, and {', '.join(alike)} can't tell them apart: it is "
+            "a list or a struct with floats, or another such type. Drop or cast it first."
+        )
+
+
+def _has_hashes(dtype: pl.DataType) -> bool:
+    """Return whether two values of a type have the same hash only by chance."""
+    if isinstance(dtype, pl.List | pl.Array):
+        return _has_hashes(_inner_type(dtype))
+    if isinstance(dtype, pl.Struct):
+        return all(
+            _has_hashes(field.dtype() if isinstance(field.dtype, type) else field.dtype) for field in dtype.fields
+        )
+    return not (dtype.is_float() or dtype in (pl.Object, pl.Unknown))
 
 
 # ---------------------------------------------------------------------- who is combined with whom

@@ -41,7 +41,11 @@ _AGGREGATES = {
 }  # fmt: skip
 _RUNNING = {"CumSum": "cum_sum", "CumCount": "cum_count", "CumMin": "cum_min", "CumMax": "cum_max"}
 _ROLLING = {"Sum": "frame_sum", "Mean": "frame_sum", "Min": "frame_min", "Max": "frame_max"}
+_OF_FRAMES = _ROLLING | {"Count": "frame_count", "First": "frame_first", "Last": "frame_last"}
 _RANKS = {"Min": "rank", "Dense": "dense_rank", "Ordinal": "row_number"}
+
+
+_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class _Window:
 
     partition: tuple[str, ...]
     order: tuple[SortColumn, ...]
+    frame: WindowFrame | None = None
+    """The rows around each row, if the function does not look at all of them."""
 
 
 class UnitExpressions:
@@ -106,10 +112,20 @@ class UnitExpressions:
             name, body = named(tree)
             _check_order(name)
             match name, body:
-                case "Column", str() if grouped:
+                case "Column", str() if grouped or window.frame is not None:
                     raise Refused(f"pl.col({body!r})", _NOT_AGGREGATED)
+                case "Len", None if window.frame is not None:
+                    return self._of_frame(window, "Count", Constant(True, pl.Boolean()))
+                case "Agg", dict() if window.frame is not None:
+                    return self._aggregate_of_frame(window, body)
+                case _, dict() if window.frame is not None and name == "Function":
+                    return None  # it is computed row by row
                 case "Len", None:
                     return self._value(window, "len", None)
+                case "Rolling", {"function": function, "index_column": index, "period": dict(period), **more} if (
+                    len(body) == 5 and not grouped
+                ):
+                    return self._rolling_window(window, function, index, period, more)
                 case "Agg", dict() | str():
                     return self._aggregate(window, body)
                 case "Function", {"input": list(inputs), "function": function} if len(body) == 2:
@@ -196,6 +212,19 @@ class UnitExpressions:
         match path, options:
             case "RollingExpr", {"function": str(rolled), "options": dict(rolling)} if rolled in _ROLLING:
                 return self._rolling(window, inputs, rolled, rolling)
+            case "RollingExprBy", {"function_by": str(rolled), "options": dict(rolling)} if (
+                rolled := rolled.removesuffix("By")
+            ) in _ROLLING:
+                return self._rolling_by(window, inputs, rolled, rolling)
+            case "RollingExpr" | "RollingExprBy", _:
+                raise Refused(
+                    "this rolling function",
+                    Reason(
+                        "is not computed within a unit",
+                        "Windows of some rows around each row have sums, means, counts and extremes.",
+                        "The rolling functions are those of sum, mean, min and max, and of a count by .rolling(...).",
+                    ),
+                )
             case "Shift", None:
                 offset = _offset(self._row_wise(inputs[1]))
                 return self._value(window, "shift", self._row_wise(inputs[0]), order=window.order, offset=offset)
@@ -231,6 +260,72 @@ class UnitExpressions:
             Reason("does not support weights or center=True within a unit", "It looks at the last rows.",
                    "Leave these options out."),
         )  # fmt: skip
+
+    def _rolling_by(self, window: _Window, inputs: list[Tree], rolled: str, options: dict[str, Any]) -> Expression:
+        """Return a function of the rows up to a distance from each row, which is null if too few have a value."""
+        match options:
+            case {"window_size": dict(size), "min_periods": int(least), "closed_window": str(closed), **_more}:
+                value, by = self._row_wise(inputs[0]), self._row_wise(inputs[1])
+                length = _distance(size, by.dtype, f"rolling_{rolled.lower()}_by")
+                framed = self._by_distance(window, by, -length, length, closed)
+                made = self._of_frame(framed, rolled, value)
+                if least < 1:
+                    return made
+                enough = apply("ge", self._of_frame(framed, "Count", value), Constant(least, pl.Int64()))
+                return apply("case", enough, made, Constant(None, made.dtype))
+        raise Refused(f"rolling_{rolled.lower()}_by", UNKNOWN)
+
+    def _rolling_window(
+        self, window: _Window, function: Tree, index: Tree, period: dict[Any, Any], more: dict[Any, Any]
+    ) -> Expression:
+        """Return functions of the rows up to a distance from each row: `pl.col("x").sum().rolling("day", ...)`."""
+        match more:
+            case {"offset": dict(offset), "closed_window": str(closed)}:
+                by = self._row_wise(index)
+                length, away = (_distance(one, by.dtype, "rolling") for one in (period, offset))
+                framed = self._by_distance(window, by, away, length, closed)
+                return read_node(function, self._given, self._what, self._inside(framed))
+        raise Refused("rolling", UNKNOWN)
+
+    def _by_distance(self, window: _Window, by: Expression, start: int, length: int, closed: str) -> _Window:
+        """Return a window of the rows whose value is between two distances from that of a row."""
+        if length < 1:
+            raise Refused("rolling", Reason("needs a positive period", "A window has a length.", "Write period='7d'."))
+        first = start if closed in ("Left", "Both") else start + 1
+        last = start + length if closed in ("Right", "Both") else start + length - 1
+        frame = WindowFrame(first, last, by_value=True)
+        return _Window(window.partition, (SortColumn(self._column(by)),), frame)
+
+    def _aggregate_of_frame(self, window: _Window, body: dict[str, Any]) -> Expression:
+        kind, inner = named(body)
+        if isinstance(inner, dict) and kind in ("Min", "Max", "Count") and "input" in inner:
+            flag = inner.get("include_nulls" if kind == "Count" else "propagate_nans")
+            if len(inner) == 2 and (not flag or kind == "Count"):
+                return self._of_frame(
+                    window, kind, Constant(True, pl.Boolean()) if flag else self._row_wise(inner["input"])
+                )
+        if kind not in _OF_FRAMES or (isinstance(inner, dict) and "input" in inner):
+            raise Refused(
+                spoken(f"Agg.{kind}"),
+                Reason(
+                    "is not computed over rolling windows",
+                    "A window of some rows around each row has a sum, a mean, a count, extremes, and ends.",
+                    "Use sum, mean, min, max, count, first, last or pl.len().",
+                ),
+            )
+        return self._of_frame(window, kind, self._row_wise(inner))
+
+    def _of_frame(self, window: _Window, kind: str, value: Expression) -> Expression:
+        """Return a function of the rows in the frame of a window."""
+
+        def made(function: str) -> Column:
+            return self._value(window, function, value, order=window.order, frame=window.frame)
+
+        if kind != "Mean":
+            return made(_OF_FRAMES[kind])
+        count = made("frame_count")
+        mean = apply("div", made("frame_sum"), count)
+        return apply("case", apply("gt", count, Constant(0, pl.Int64())), mean, Constant(None, mean.dtype))
 
     def _filled(self, window: _Window, inputs: list[Tree]) -> Expression:
         """Return a shift with a constant for the rows that have no row to take a value from."""
@@ -342,6 +437,32 @@ class UnitExpressions:
         name = f"{_OWN}value {sum(map(len, self.values.values()))}"
         values[name] = made
         return Column(name, made.dtype)
+
+
+def _distance(given: dict[str, Any], dtype: pl.DataType, what: str) -> int:
+    """Return a span of Polars in the unit in which values of a type are stored: days, parts of a second, or 1."""
+    match given:
+        case {"months": 0, "weeks": int(weeks), "days": int(days), "nsecs": int(nsecs), "negative": bool(back), **more}:
+            days += 7 * weeks
+            zoned = isinstance(dtype, pl.Datetime) and dtype.time_zone not in (None, "UTC")
+            found = None
+            if more.get("parsed_int"):
+                found = nsecs if dtype.is_integer() else None
+            elif dtype == pl.Date:
+                found = days if not nsecs else None
+            elif isinstance(dtype, pl.Datetime) and not (zoned and days):  # days of a zone differ in length
+                parts, rest = divmod(days * 86_400_000_000_000 + nsecs, _NANOSECONDS[dtype.time_unit])
+                found = parts if not rest else None
+            if found is not None and found < 1 << 62:
+                return -found if back else found
+    raise Refused(
+        what,
+        Reason(
+            f"needs a span with a fixed length for values of type {dtype}",
+            "Months differ in length, and so do the days of a time zone.",
+            "Write '7d' for dates, '12h' for times, and '3i' for whole numbers.",
+        ),
+    )
 
 
 def _is_without_nulls(tree: Tree) -> bool:

@@ -6,7 +6,8 @@ step, because they are a function of its rows before it. So a function may look 
 - it must not depend on the order in which rows are stored: `first` and `row_number` need columns to sort by, and ties
   are broken by the values of the other columns, so only equal rows tie;
 - it must not depend on how an engine splits the work: floats are added up exactly, as integers;
-- it must have a value, perhaps null, for every group: integers that no longer fit into 64 bits become null.
+- it must have a value, perhaps null, for every group: integers that no longer fit into 64 bits become null, and so do
+  decimals that no longer fit into 38 digits.
 
 A variance is a function of exact sums: those of the values, of their differences from the mean, and of the squares of
 these. A frame of rows ("the last seven") is added up in an order that its own rows decide, one after the other or in
@@ -23,8 +24,6 @@ from typing import NamedTuple
 import polars as pl
 
 from dp_polars._expressions.messages import Reason, Refused
-
-_MOST_SUMMED_DIGITS = 28  # the sum of 10**10 decimals of this many digits still fits into 38 digits
 
 
 class WindowFrame(NamedTuple):
@@ -100,7 +99,7 @@ def _sum(dtype: pl.DataType) -> pl.DataType | None:
     if dtype in (pl.Float32, pl.Float64):
         return pl.Float64()
     if isinstance(dtype, pl.Decimal):
-        return pl.Decimal(38, dtype.scale) if (dtype.precision or 38) <= _MOST_SUMMED_DIGITS else None
+        return pl.Decimal(38, dtype.scale)
     return dtype if isinstance(dtype, pl.Duration) else None
 
 

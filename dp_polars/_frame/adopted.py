@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
+from dp_polars._aggregates.base import Aggregate
 from dp_polars._expressions.tree import Column, Expression
 from dp_polars._frame.options import (
     AnyOptions,
@@ -28,20 +29,22 @@ from dp_polars._frame.options import (
     own_domain,
 )
 from dp_polars._frame.question import View
-from dp_polars._frame.table_rules import FROM_POLICY, capping_rules, ruled_column
+from dp_polars._frame.table_rules import FROM_POLICY, capping_rules, derived_from, ruled_column
+from dp_polars._plan.contribution import counts_in_groups
 from dp_polars._plan.query import Cap, Key
 from dp_polars._session.suggestions import Suggestions
 from dp_polars.errors import InvalidParameterError
 
-CapName = Literal["max_groups", "max_rows_per_group"]
+CapName = Literal["max_groups", "max_rows_per_group", "max_rows"]
 
 
 class AdoptedCap(NamedTuple):
-    """A cap, where it came from in words, and whether steps leave no more, so that it cuts nothing off."""
+    """A cap and where it came from, in words. If steps leave no more, it cuts nothing off."""
 
     most: Cap | None
     rule: str
     from_steps: bool = False
+    from_profile: bool = False
 
 
 def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[Expression]) -> AdoptedCap:
@@ -55,11 +58,61 @@ def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[E
     for suggestion in suggestions:
         cap = suggestion.max_groups if name == "max_groups" else suggestion.max_rows_per_group
         if cap is not None and suggestion.keys is not None and wanted == sorted(suggestion.keys):
-            return AdoptedCap(cap, f"{name} {suggestion.rule}")
+            return AdoptedCap(cap, f"{name} {suggestion.rule}", from_profile=True)
     rules = capping_rules(view.rules, view.rows)
     if options.get(name) is None and rules is not None and name in rules.caps:
         return AdoptedCap(rules.caps[name], f"{name} {FROM_POLICY}")
     return AdoptedCap(*cap_of(options, name, view.defaults))
+
+
+class AdoptedCaps(NamedTuple):
+    """The caps on groups and on rows, and whether that on rows is on those in all groups together."""
+
+    groups: AdoptedCap
+    rows: AdoptedCap
+    across: bool
+
+
+def adopted_caps(
+    options: Options, view: View, keys: Iterable[Expression], aggregates: Sequence[Aggregate], *, public: bool
+) -> AdoptedCaps:
+    """Return the caps of a question with `public` or discovered keys.
+
+    A cap on the rows in all groups takes the place of both other caps. Where it is not enough, the cap on groups holds
+    besides, and so it does if the call gives it as a number.
+    """
+    keys = list(keys)
+    if options.get("max_rows") is not None and options.get("max_rows_per_group") is not None:
+        raise InvalidParameterError(
+            "max_rows caps the rows of a unit in all groups together, and max_rows_per_group those in each group. Give "
+            "one of them."
+        )
+    groups, in_group = (adopted_cap(options, name, view, keys) for name in ("max_groups", "max_rows_per_group"))
+    across = None if in_group.from_steps else _cap_across(options, view, in_group)
+    if across is None:
+        return AdoptedCaps(groups, in_group, across=False)
+    is_needed = not public or any(counts_in_groups(aggregate) for aggregate in aggregates)
+    if not is_needed and not isinstance(options.get("max_groups"), int):
+        groups = AdoptedCap(None, "")
+    return AdoptedCaps(groups, across, across=True)
+
+
+def _cap_across(options: Options, view: View, in_group: AdoptedCap) -> AdoptedCap | None:
+    """Return the cap on the rows in all groups if it comes before one on the rows in each; otherwise None.
+
+    The call comes before an adopted profile, that before a policy, and that before the session.
+    """
+    if options.get("max_rows") is not None:
+        return AdoptedCap(*cap_of(options, "max_rows", view.defaults))
+    rules = capping_rules(view.rules, view.rows)
+    ruled = {} if rules is None else rules.caps
+    if options.get("max_rows_per_group") is not None or in_group.from_profile:
+        return None
+    if "max_rows" in ruled:
+        return AdoptedCap(ruled["max_rows"], f"max_rows {FROM_POLICY}")
+    if "max_rows_per_group" in ruled or view.defaults.max_rows is None:
+        return None
+    return AdoptedCap(*cap_of(options, "max_rows", view.defaults))
 
 
 def _derived_cap(view: View, name: CapName, keys: Iterable[Expression]) -> AdoptedCap | None:
@@ -107,16 +160,21 @@ def known_cuts(view: View, keys: Iterable[Expression], values: Mapping[str, Expr
     return replace(suggestions[0], beyond=same[0].beyond if same else {}, outside=outside)
 
 
-def adopted_bounds(view: View, tree: Expression) -> tuple[tuple[Any, Any], str] | None:
-    """Return the adopted bounds of an expression and where they came from, or None."""
+def adopted_bounds(view: View, tree: Expression, *, can_estimate: bool = False) -> tuple[Any, str] | None:
+    """Return the adopted bounds of an expression and where they came from, or None.
+
+    They are "auto" if the policy lets them be estimated and this kind of question can do it.
+    """
     expression = view.source_expression(tree) if view.suggestions else None
     for suggestion in view.suggestions:
         if expression is not None and expression in suggestion.bounds:
             return suggestion.bounds[expression], suggestion.rule
     ruled = ruled_column(view.rules, view.rows, tree)
     if ruled is not None and ruled[1] in ruled[0].bounds:
-        return ruled[0].bounds[ruled[1]], FROM_POLICY
-    return None
+        found, rule = ruled[0].bounds[ruled[1]], FROM_POLICY
+    else:
+        found, rule = derived_from(view.rules, view.rows, tree), "derived from the policy"
+    return None if found is None or (found == "auto" and not can_estimate) else (found, rule)
 
 
 @contextmanager

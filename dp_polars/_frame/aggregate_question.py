@@ -17,11 +17,12 @@ from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows, refuse_nulls
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
-from dp_polars._frame.adopted import adopted_bounds, adopted_cap, adopted_domain, known_cuts, line_to_add
+from dp_polars._frame.adopted import adopted_bounds, adopted_caps, adopted_domain, known_cuts, line_to_add
 from dp_polars._frame.cut import with_cut
 from dp_polars._frame.options import By, Options, check_options, fresh_of, is_set, labelled, spend_of
 from dp_polars._frame.question import TableQuestion, View
 from dp_polars._numbers import confidence_of, count_of
+from dp_polars._plan.contribution import needs_group_cap
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.draw import draw_fingerprint
 from dp_polars._plan.plan import Plan, plan_of
@@ -72,28 +73,27 @@ def question_of(
     expressions: dict[str, Expression] = {}
     aggregates = tuple(aggregate_of(name, call, view, expressions) for name, call in named.items())
     trees = [item.tree for item in key_columns]
-    max_groups = adopted_cap(options, "max_groups", view, trees)
-    max_rows = adopted_cap(options, "max_rows_per_group", view, trees)
+    domain, domain_rule = adopted_domain(options, keys, trees, view)
+    caps = adopted_caps(options, view, trees, aggregates, public=domain is not None)
     if is_set(options, "cut"):
-        capped = bool(unit) and not max_rows.from_steps
+        capped = bool(unit) and not caps.rows.from_steps
         aggregates = with_cut(aggregates, options, expressions, capped=capped)
     interval = _interval(options)
     aggregates = tuple(aggregate.beside(aggregates, interval) for aggregate in aggregates)
     _check_interval(interval, aggregates)
     _check_names(aggregates, keys, intervals=interval is not None)
-    domain, domain_rule = adopted_domain(options, keys, trees, view)
     query = Query(
         aggregates=aggregates,
         unit=unit,
         keys=keys,
         domain=domain,
         domain_rule=domain_rule,
-        max_groups=max_groups.most,
-        max_groups_rule=max_groups.rule,
-        groups_from_steps=max_groups.from_steps,
-        max_rows=max_rows.most,
-        max_rows_rule=max_rows.rule,
-        rows_from_steps=max_rows.from_steps,
+        max_groups=caps.groups.most,
+        max_groups_rule=caps.groups.rule,
+        groups_from_steps=caps.groups.from_steps,
+        max_rows=caps.rows.most,
+        max_rows_rule=caps.rows.rule,
+        rows_from_steps=caps.rows.from_steps,
         min_units=count_of(options["min_units"], "min_units") if "min_units" in options else 1,
         interval=interval,
         nonnegative=is_set(options, "nonnegative"),
@@ -104,6 +104,8 @@ def question_of(
         rollup=is_set(options, "rollup"),
         unfolded=isinstance(asked, AggregateCall),
     )
+    # A unit that has one group anyway has all of its rows there.
+    query = replace(query, across=caps.across and needs_group_cap(query))
     with line_to_add(view, *trees):
         plan = labelled(_planned(query, view.terms, options.get("if_rows"), view.if_rows), options)
     plan = replace(plan, profile=known_cuts(view, trees, expressions))
@@ -156,7 +158,7 @@ def aggregate_of(name: str | None, call: AggregateCall, view: View, expressions:
         plain = check_expression(column, schema=schema, what=call.kind)
         # A profile suggests bounds for the values of rows, not for the totals of units.
         usable = bounds is None and aggregate.bounded and call.options.get("per", "row") == "row"
-        adopted = adopted_bounds(view, plain.tree) if usable else None
+        adopted = adopted_bounds(view, plain.tree, can_estimate=True) if usable else None
         given = bounds if adopted is None else adopted[0]
         checked = aggregate.prepared(plain, given)
         with line_to_add(view, plain.tree):

@@ -46,9 +46,15 @@ class Options(TypedDict, total=False):
         of each, `{"month": [1, 2], "carrier": ["AA", "UA"]}`, which stands for all combinations.
     max_groups, max_rows_per_group
         The most groups that one unit counts in, and the most rows that it adds to one group. "auto" estimates them
-        privately with a part of the spend. If both are "auto" and keys are public, counts, sums, means and other
-        sums over rows have one cap on the rows of a unit in all groups together instead, which cuts off less at the
-        same noise (with Gaussian noise only for up to 24 keys).
+        privately with a part of the spend. If both are "auto" and keys are public, counts, sums, means, quantiles and
+        whatever else depends on rows have one cap on the rows of a unit in all groups together instead, as if
+        `max_rows` were "auto" (with Gaussian noise only for up to 3 keys).
+    max_rows
+        The most rows that one unit counts with in all groups together, in place of `max_groups` and
+        `max_rows_per_group`. The noise is that of one group with this many rows, and most units with many groups have
+        few rows in most of them, so it usually cuts off less. "auto" estimates it. Where no cap on rows is enough,
+        `max_groups` is needed as well: if keys are discovered, and for counts of units and `per="unit"` if keys are
+        many. Both caps then hold.
     min_units
         Discovered groups with fewer units are suppressed, up to the noise of the mechanism.
     confidence
@@ -93,6 +99,7 @@ class Options(TypedDict, total=False):
     keys: PublicKeys | None
     max_groups: Cap | None
     max_rows_per_group: Cap | None
+    max_rows: Cap | None
     min_units: int
     confidence: float | None
     if_rows: int | None
@@ -468,7 +475,8 @@ def given_domain(given: Any, keys: tuple[Key, ...], what: str = "keys") -> pl.Da
     try:
         if any((kind in _WORDS) != (types[name] in _WORDS) for name, kind in frame.schema.items()):
             raise InvalidParameterError(_unlike(types, what))
-        frame = frame.cast(dict(types))  # type: ignore[arg-type]
+        if frame.schema != pl.Schema(types):
+            frame = frame.cast(dict(types))  # type: ignore[arg-type]
         if frame.schema != pl.Schema(types):  # a cast of lists and structs casts what they hold
             raise InvalidParameterError(_unlike(types, what))
     except pl.exceptions.PolarsError:

@@ -38,10 +38,11 @@ from dp_polars._engines.unit_steps import (
     unit_rows,
     with_units,
 )
-from dp_polars._expressions import Column, Expression, apply, canonical
+from dp_polars._expressions import Column, Constant, Expression, apply, canonical
 from dp_polars._expressions.check import CheckedExpression, check_expression, check_expressions
 from dp_polars._expressions.unit_expressions import UnitExpressions
 from dp_polars._expressions.unit_functions import SortColumn
+from dp_polars._frame.asked import asked_steps
 from dp_polars._frame.behaviour import Behaviour
 from dp_polars._frame.methods import Grouped, Questions, unit_wise_expressions
 from dp_polars._frame.options import AnyOptions, ExpressionLike, RowsStayPrivate, refuse_private
@@ -61,7 +62,7 @@ from dp_polars._release.charge import Identity
 from dp_polars._session.session import Session, current_session
 from dp_polars._session.terms import ROW, TableUnit, UnitWords, table_unit
 from dp_polars._streams.stream import Stream, Streams
-from dp_polars.errors import DPError, InvalidParameterError
+from dp_polars.errors import InvalidParameterError
 
 JoinHow = Literal["inner", "left", "semi", "anti"]
 DTypeLike = pl.DataType | type[Any]
@@ -603,6 +604,80 @@ class PrivateFrame(
         elements = rows.make({name: Column(own, rows.schema[own]) for name, own in names.items()}, keep=False)
         return self._after(elements, "explode", described_step(step), made=[column])
 
+    @no_panics
+    def rolling(
+        self,
+        index_column: str,
+        *,
+        period: str | timedelta,
+        offset: str | timedelta | None = None,
+        closed: Literal["left", "right", "both", "none"] = "right",
+        group_by: Columns,
+    ) -> PrivateRolling[Frame]:
+        """Look at the rows of a unit up to a distance from each row, as in the last seven days.
+
+        Parameters
+        ----------
+        index_column
+            A Date, a Datetime, or whole numbers.
+        period
+            The length of each window: "7d" for dates, "12h" for times, "3i" for whole numbers.
+        offset
+            Where each window starts, counted from the row. The default is one period before.
+        closed
+            Which ends of a window belong to it.
+        group_by
+            The columns by which rows are combined. The unit must be among them.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> from datetime import date, timedelta
+        >>> days = [date(2024, 1, 1) + timedelta(days=4 * (i % 3)) for i in range(9_000)]
+        >>> orders = pl.DataFrame({"user": [i // 3 for i in range(9_000)], "day": days})
+        >>> private = dp.private(orders, dp.Session(epsilon=1.0, unit="user", max_rows_per_group=3))
+        >>> week = private.rolling("day", period="7d", group_by="user").agg(orders=pl.len())
+        >>> round(week.filter(pl.col("orders") == 2).count(epsilon=0.5).item(), -3)
+        6000
+        """
+        names = self._selected(group_by)
+        self._known([index_column])
+        return PrivateRolling(self, names, index_column, {"period": period, "offset": offset, "closed": closed})
+
+    @no_panics
+    def arms(self, parts: int = 2, *, salt: str = "", name: str = "arm") -> PrivateFrame[Frame]:
+        """Add the arm of an experiment that each unit belongs to: a number from 0 to `parts` - 1, made by md5.
+
+        A unit has one arm, so counts by it need no cap. The same unit has the same arm everywhere, in SQL as
+        `md5_number_lower(concat('salt', unit)) % parts`.
+
+        Parameters
+        ----------
+        parts
+            How many arms there are.
+        salt
+            A text that stands before the unit, so that the arms of two experiments have nothing to do with each other.
+        name
+            The name of the new column.
+
+        Examples
+        --------
+        >>> import dp_polars as dp, polars as pl
+        >>> orders = pl.DataFrame({"user": [i // 3 for i in range(9_000)]})
+        >>> private = dp.private(orders, dp.Session(epsilon=1.0, unit="user"))
+        >>> users = private.arms(2, salt="free shipping").count_units("arm", keys=[0, 1], epsilon=0.5)
+        >>> [round(n, -2) for n in users["count_units"]]
+        [1500, 1500]
+        """
+        unit = self._known_unit("arms")
+        if not isinstance(salt, str) or not isinstance(name, str) or name in unit:
+            raise InvalidParameterError("salt= and name= are texts, and the new column can't be the unit.")
+        schema = self._rows.schema
+        texts: list[Expression] = [Constant(salt, pl.String())] if salt else []
+        texts += [Column(column, schema[column]) for column in unit]
+        arm = apply("md5_share", apply("concat", *texts, separator="" if len(unit) == 1 else "|"), parts=parts)
+        return self._after(self._rows.make({name: arm}), "with_columns", _texts({name: arm}), made=[name])
+
     def _itself(self) -> PrivateFrame[Frame]:
         return self
 
@@ -730,23 +805,14 @@ class PrivateFrame(
     @no_panics
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> Any:
         """Answer a question: charge its price, read the rows and release."""
-        try:
-            asked = planned(question, self._view(options))
-        except DPError as refusal:
-            self._note_refusal(options, question, refusal)
-            raise
-        return asked.answer(self._source())
-
-    def _note_refusal(self, options: AnyOptions, question: Callable[..., object], refusal: DPError) -> None:
-        """Keep a question that was refused while planning in the audit log: what kind it was, of which table, and why.
-
-        Nothing was read before, and the entry has no text that the analyst wrote, so it holds no data.
-        """
         session = options.get("session") or self._session or current_session()
-        if isinstance(session, Session):
-            kind = question.__name__.strip("<>")
-            table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
-            session._note(f"{kind} of {table}, refused while planning", "refused", reason=refusal.code)
+        if not isinstance(session, Session):
+            return planned(question, self._view(options)).answer(self._source())
+        kind = question.__name__.strip("<>")
+        table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
+        steps = f"{asked_steps(self._steps)}: " if self._steps and session.analyst_name is not None else ""
+        with session._asking(f"{kind} of {table}, refused while planning", steps=steps):
+            return planned(question, self._view(options)).answer(self._source())
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""
@@ -1037,6 +1103,29 @@ class PrivateGroups(Grouped[Frame]):
         """Keep the last rows of each group, in an order: `head` with the order reversed."""
         flags = [descending] if isinstance(descending, bool) else list(descending)
         return self._frame._first_rows(self._keys, n, order_by, descending=[not flag for flag in flags])
+
+
+class PrivateRolling(Generic[Frame]):
+    """A private frame with a window around each row, in which `agg` combines the rows of a unit."""
+
+    def __init__(self, frame: PrivateFrame[Frame], names: list[str], index: str, window: dict[str, Any]) -> None:
+        self._frame, self._names, self._index, self._window = frame, names, index, window
+
+    @no_panics
+    def agg(self, *expressions: pl.Expr | Iterable[pl.Expr], **named: pl.Expr) -> PrivateFrame[Frame]:
+        """Return a row for each row, with its group, its index and functions of the rows in its window.
+
+        The functions are `pl.len()`, `sum`, `mean`, `min`, `max`, `count`, `first` and `last`.
+        """
+        listed: list[Any] = []
+        for given in expressions:
+            listed += [given] if isinstance(given, pl.Expr) or not isinstance(given, Iterable) else [*given]
+        wrong = [one for one in (*listed, *named.values()) if not isinstance(one, pl.Expr)]
+        if wrong:
+            raise InvalidParameterError("rolling(...).agg takes expressions of Polars, such as pl.len().")
+        listed += [one.alias(name) for name, one in named.items()]
+        rolled = [one.rolling(self._index, **self._window).over(self._names) for one in listed]
+        return self._frame.select(*dict.fromkeys([*self._names, self._index]), *rolled)
 
 
 def concat(frames: Iterable[PrivateFrame[Frame]]) -> PrivateFrame[Frame]:

@@ -17,6 +17,7 @@ import polars as pl
 from dp_polars._engines.rows import Lookup, PrivateRows, Source, WithColumns
 from dp_polars._engines.unit_steps import AddWindows, GroupRows, JoinRows, KeepFirst, LabelRows, UnitRows
 from dp_polars._expressions.tree import Apply, Column, Expression, substituted
+from dp_polars._frame.derived_bounds import derived_bounds
 from dp_polars._plan.base import BasePlan
 from dp_polars._plan.query import Cap
 from dp_polars._session.filters import share_of
@@ -38,9 +39,9 @@ class TableRules:
     session
         The session that pays for every question to the table.
     caps
-        The default contribution bounds: "max_groups" and "max_rows_per_group".
+        The default contribution bounds: "max_groups", "max_rows_per_group" and "max_rows".
     bounds, keys
-        The default bounds and the public keys of columns, by their names in the source.
+        The default bounds, which may be "auto", and the public keys of columns, by their names in the source.
     withheld
         The columns that may not be asked.
     questions
@@ -54,7 +55,7 @@ class TableRules:
     table: str
     session: Session
     caps: Mapping[str, Cap] = field(default_factory=dict)
-    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     withheld: frozenset[str] = frozenset()
     questions: frozenset[str] | None = None
@@ -117,6 +118,29 @@ def ruled_column(rules: Rules, rows: PrivateRows, tree: Expression) -> tuple[Tab
         return None if found is None else (found, tree.name)
     inner = _input_of(source, tree.name)
     return None if inner is None else ruled_column(rules, inner[0], Column(inner[1], inner[0].schema[inner[1]]))
+
+
+def derived_from(rules: Rules, rows: PrivateRows, tree: Expression) -> Any:
+    """Return the bounds of a calculation that follow from those of its columns in a policy; None if none do."""
+    if not rules:
+        return None
+    for step in reversed(rows.steps):
+        if isinstance(step, WithColumns):
+            tree = substituted(tree, dict(step.columns))
+        elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
+            return None
+
+    def bounds_of(column: Column) -> Any:
+        # The steps are written out above, so the column belongs to the source.
+        if isinstance(rows.source, UnitRows):
+            inner = _input_of(rows.source, column.name)
+            if inner is None:
+                return None
+            return derived_from(rules, inner[0], Column(inner[1], inner[0].schema[inner[1]]))
+        found = rules_of(rules, rows.source)
+        return None if found is None else found.bounds.get(column.name)
+
+    return derived_bounds(tree, bounds_of)
 
 
 def _input_of(source: UnitRows, name: str) -> tuple[PrivateRows, str] | None:

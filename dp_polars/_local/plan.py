@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from dp_polars._plan.base import Facts, FramePlan, StoredPlan, protected_text, pure_spend
+from dp_polars._plan.base import USUALLY, Facts, FramePlan, StoredPlan, protected_text, pure_spend
 from dp_polars._plan.digest import public_digest
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._session.cost import Cost
@@ -80,6 +80,14 @@ class ResponsePlan(FramePlan, StoredPlan):
     def protects(self) -> str:
         """Return who is protected against what, in words."""
         return protected_text(self.terms, self.unit, what=": values, not presence")
+
+    def noise_in_short(self) -> str:
+        """Return what hides a value, in a few words."""
+        return f"each response is the truth with probability {self.channel.truthful:.4g}"
+
+    def error_in_short(self) -> str:
+        """Return how far off an estimated frequency may be."""
+        return f"an estimated frequency is within {1.96 * self.channel.deviation(0.5):.4g} / sqrt(n), {USUALLY}"
 
     def facts(self) -> Facts:
         """Return the rows about the categories and their probabilities."""

@@ -248,7 +248,7 @@ def _max_rows(view: View, options: OpeningOptions) -> tuple[int, str]:
     """Return the most rows that one unit counts with, and where this cap came from."""
     if not view.unit:
         return 1, "every row is a unit"
-    cap, rule, _ = adopted_cap(options, "max_rows_per_group", view, [])
+    cap, rule = adopted_cap(options, "max_rows_per_group", view, [])[:2]
     if not isinstance(cap, int):
         raise InvalidParameterError(
             "Questions over a domain need a cap on the rows of one unit in the whole domain, because the noise grows "

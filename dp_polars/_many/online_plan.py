@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from dp_polars._display.text import amount
 from dp_polars._many.domain import Domain
-from dp_polars._plan.base import Facts, FramePlan, pure_spend
+from dp_polars._plan.base import USUALLY, Facts, FramePlan, pure_spend
 from dp_polars._plan.query import Spend
 from dp_polars._sampling.noise import MAX_SCALE
 from dp_polars._session.terms import Terms
@@ -123,6 +124,14 @@ class OnlinePlan(FramePlan):
     def summary(self) -> str:
         """Return what is opened, for the ledger."""
         return f"online queries over {', '.join(self.domain.names)}"
+
+    def noise_in_short(self) -> str:
+        """Return what hides a unit in the answers, in a few words."""
+        return f"private multiplicative weights over {self.domain.size:,} cells, with Laplace noise"
+
+    def error_in_short(self) -> str:
+        """Return how far off the answers to a thousand questions may be."""
+        return f"1,000 answers within {float(self.alpha):g} * n + {amount(self.margin(1_000))} rows, {USUALLY}"
 
     def facts(self) -> Facts:
         """Return the rows about the domain, the updates and the noise."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
 import polars as pl
@@ -12,6 +13,7 @@ from dp_polars._frame.question import no_panics
 from dp_polars._many.online_plan import OnlinePlan
 from dp_polars._many.online_release import OnlineAnswer, OnlineStream
 from dp_polars._many.predicates import Predicates
+from dp_polars._streams.queries import asked_text
 from dp_polars.errors import InvalidParameterError
 
 WEIGHT = "weight"
@@ -56,7 +58,8 @@ class OnlineQueries:
             The count and its fraction, whether it was free and checked, and how many updates are left.
         """
         self._stream.refuse_copies()
-        return self._stream.ask(*self._predicates.cells(self._predicates.check(predicate, "ask")))
+        with self._asking([predicate]):
+            return self._stream.ask(*self._predicates.cells(self._predicates.check(predicate, "ask")))
 
     @no_panics
     def ask_many(self, predicates: Iterable[ExpressionLike]) -> list[OnlineAnswer]:
@@ -64,8 +67,15 @@ class OnlineQueries:
         if isinstance(predicates, str | pl.Expr) or not isinstance(predicates, Iterable):
             raise InvalidParameterError("ask_many takes a list of conditions; for a single one use ask.")
         self._stream.refuse_copies()
-        checked = [self._predicates.check(predicate, "ask_many") for predicate in predicates]
-        return [self._stream.ask(*self._predicates.cells(condition)) for condition in checked]
+        asked = list(predicates)
+        with self._asking(asked):
+            checked = [self._predicates.check(predicate, "ask_many") for predicate in asked]
+            return [self._stream.ask(*self._predicates.cells(condition)) for condition in checked]
+
+    def _asking(self, predicates: list[ExpressionLike]) -> AbstractContextManager[None]:
+        """Keep what an analyst asks in the audit log."""
+        questions = self._stream.questions
+        return nullcontext() if questions is None else questions.asking([asked_text(one) for one in predicates])
 
     @no_panics
     def distribution(self) -> pl.DataFrame:

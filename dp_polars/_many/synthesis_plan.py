@@ -209,6 +209,12 @@ class SynthesisPlan(FramePlan, StoredPlan):
         """Return what is made, for the ledger."""
         return f"synthetic rows of {', '.join(self.domain.names)}"
 
+    def noise_in_short(self) -> str:
+        """Return how the rows are made, in a few words."""
+        if self.method == "small_database":
+            return f"a small database of {self.elements:,} rows, chosen by the exponential mechanism"
+        return f"MWEM over {self.domain.size:,} cells, with noisy counts of what fits worst"
+
     def facts(self) -> Facts:
         """Return the rows about the domain, the method and the noise."""
         rows = [

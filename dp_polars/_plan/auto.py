@@ -56,7 +56,9 @@ _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
-_FEW_GROUPS = 8  # up to so many likely groups of a unit, Gaussian noise has one cap on the rows in all of them, too
+# Up to so many likely groups of a unit (three public keys), Gaussian noise has one cap on the rows in all of them, too.
+# Over made-up people of many kinds, one cap and two are equally good there: `tests/benchmarks/caps.py`.
+_FEW_GROUPS = 1
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
 # A reliable cap cuts off at most this fraction of the units by mistake, except in one of so many choices.
@@ -183,7 +185,10 @@ def wanted_estimates(query: Query, measure: Measure) -> list[tuple[What, Value |
     groups = query.max_groups == "auto" and needs_group_cap(query)
     rows = query.max_rows == "auto" and needs_row_cap(query)
     few = measure == "pure" or likely_groups(query) <= _FEW_GROUPS
-    if groups and rows and few and may_cap_across(query):
+    if query.across and rows:
+        found += [("max_groups", None)] if groups else []
+        found.append(("max_rows", None))
+    elif groups and rows and few and may_cap_across(query):
         found.append(("max_rows", None))
     else:
         found += [("max_groups", None)] if groups else []
@@ -252,8 +257,11 @@ def likely_groups(query: Query) -> int:
     """Return how many groups a unit is likely to have: the cap if it is known, or a guess.
 
     The guess decides between Laplace and Gaussian noise. If a single answer is asked for, Laplace noise is three times
-    better than Gaussian noise for units with one group, and about as good for units with 11.
+    better than Gaussian noise for units with one group, and about as good for units with 11. If the rows in all groups
+    have one cap, noise is that of units with one group.
     """
+    if query.across and may_cap_across(query):
+        return 1
     if query.max_groups != "auto" or not needs_group_cap(query):
         return contribution_bounds(query).max_groups
     return _LIKELY_GROUPS if query.domain is None else math.ceil(query.domain.height / _LIKELY_PART)
@@ -279,7 +287,8 @@ def wanted_beyond(estimate: Estimate, query: Query, main: Allowance, found: dict
         value.bounds is not None for aggregate in query.aggregates for value in aggregate.values
     ):
         noise *= _BOUND_OVER_MEAN  # noise is proportional to the bound, what is cut off to a typical value
-    max_groups = found.get("max_groups") or (query.max_groups if isinstance(query.max_groups, int) else 1)
+    given_groups = query.max_groups if isinstance(query.max_groups, int) else 1
+    max_groups = 1 if query.across else found.get("max_groups") or given_groups
     given_rows = query.max_rows if isinstance(query.max_rows, int) else 1
     max_rows = found.get("max_rows") or found.get("max_rows_per_group") or given_rows
     if estimate.what == "max_groups":

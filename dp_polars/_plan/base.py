@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Protocol, Self
 
-from dp_polars._display.fact_table import AsTable
-from dp_polars._display.text import budget_text, one_line, percent
+from dp_polars._display.fact_table import AsTable, table_text
+from dp_polars._display.html import escape, facts, folded, heading, whole
+from dp_polars._display.text import budget_text, escaped, one_line, percent
 from dp_polars._expressions.readable import readable
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._plan.spend import Wanted, allot
@@ -30,6 +31,9 @@ Facts = list[tuple[str, str]]
 
 COUNTED = "counted"
 """The name of the note on a price."""
+
+USUALLY = "19 times out of 20"
+"""The confidence of every error that a plan gives in short."""
 
 
 class Subject(Protocol):
@@ -134,6 +138,10 @@ class BasePlan(AsTable):
         """Return what a reader of the answer should know besides its noise, for releases and command lines."""
         return self.counted_rows()
 
+    def notes_for_readers(self) -> Facts:
+        """Return the notes for somebody who reads the answer and has not asked for it."""
+        return [(name, text) for name, text in self.notes() if name != COUNTED]
+
     def facts(self) -> Facts:
         """Return the rows about bounds and noise, which stand before the price."""
         return []
@@ -141,6 +149,35 @@ class BasePlan(AsTable):
     def accuracy(self) -> Facts:
         """Return the rows about the expected error, which stand after the price."""
         return []
+
+    def in_words(self) -> str:
+        """Return the question as a title: the user's label, or what was asked of which rows."""
+        if self.given_label is not None:
+            return self.given_label
+        title = self.asked()
+        return f"{title[0].upper()}{title[1:]}{where_text(self.subject().steps)}"
+
+    def asked(self) -> str:
+        """Return the question in a few words, without what was only added to it."""
+        return self.title()
+
+    def caps_in_short(self) -> str:
+        """Return how much of each unit counts, in one sentence; empty if the plan has no such caps."""
+        return ""
+
+    def noise_in_short(self) -> str:
+        """Return what hides a unit in the answer, in a few words."""
+        return ""
+
+    def error_in_short(self) -> str:
+        """Return how far off the answer may be, in a few words; empty if the plan does not know it."""
+        return ""
+
+    def in_short(self) -> str:
+        """Return the plan in one sentence: the noise, how far off the answer may be, and what it uses of the budget."""
+        said = [text for text in (self.noise_in_short(), self.error_in_short()) if text]
+        sentence = "; ".join([*said, f"uses {budget_text(self.part)}"])
+        return f"{sentence[0].upper()}{sentence[1:]}."
 
     def rows(self) -> Facts:
         """Return the table of the plan, from who is protected to the expected error."""
@@ -151,6 +188,24 @@ class BasePlan(AsTable):
         if subject.unchecked:
             rows.append(UNCHECKED)
         return rows
+
+    def __str__(self) -> str:
+        return f"{escaped(self.in_short())}\n{table_text(self.rows())}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return whole(self.html())
+
+    def html(self) -> str:
+        """Return the plan as a block: a title, one sentence, what a reader should know, and the folded derivation."""
+        (what, title), *rest = self.rows()
+        shown = heading(f"Plan of the {what}: {title}" if what != "query" else f"Plan: {title}")
+        shown += f"<div>{escape(self.in_short())}</div>"
+        notes = [row for row in self.notes() if row in rest]
+        shown += facts(notes) if notes else ""
+        return shown + folded("From the unit to the noise", facts([row for row in rest if row not in notes]))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -176,14 +176,15 @@ def _rows(compiler: Compiler, values: tuple[Value, ...], cap: RowCap, weight: Fr
     scaling = _scaling(compiler, cap, 1) if cap.across else Scaling()
     name = compiler.sum(lane, _capped(GroupSum(name="", of="rows", everyone=everyone), cap, scaling))
     grid = scaling.of(COUNTS)
-    return compiler.noisy(noisy_sum(compiler, name, "rows", weight, grid, cap, grid.low, grid.high))
+    counted = noisy_sum(compiler, name, "rows", weight, grid, cap, grid.low, grid.high)
+    return compiler.noisy(replace(counted, whole=grid.high))
 
 
 def _units_over(compiler: Compiler, cap: RowCap, weight: Fraction) -> str:
-    """Count the units with more rows in a group than the cap. A unit adds at most 1 to each of its groups."""
-    once = replace(cap, max_rows=1)
+    """Count the units with more rows than the cap. A unit adds at most 1 to each of its groups, whatever it caps."""
+    once = replace(cap, max_rows=1, across=False)
     shared = _is_shared(compiler)
-    units_over = GroupSum(name="", of="over", max_rows=cap.enforced, everyone=shared)
+    units_over = GroupSum(name="", of="over", max_rows=cap.enforced, across=cap.across, everyone=shared)
     name = compiler.sum(_lane_of_all_rows(compiler), units_over)
     return compiler.noisy(noisy_sum(compiler, name, "units over the cap", weight, COUNTS, once, 0, 1))
 
@@ -310,7 +311,7 @@ def _distinct(compiler: Compiler, value: Value, cap: RowCap, weight: Fraction) -
     column = ValueColumn(place=compiler.place(value), low=0, high=(1 << HASH_BITS) - 1, kind="hash")
     lane = compiler.lane(("distinct", value.expression), (column,), ())
     name = f"distinct{lane}"
-    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced, distinct=True))
+    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=_kept(name, cap, distinct=True))
     statistic = noisy_sum(compiler, name, "distinct values", weight, COUNTS, cap, 0, 1)
     return compiler.noisy(replace(statistic, source="distinct"))
 
@@ -324,7 +325,7 @@ def _bins(compiler: Compiler, need: BinCounts, cap: RowCap, weight: Fraction) ->
     column = ValueColumn(place=compiler.place(value), low=0, high=count - 1, kind="bin", edges=edges)
     lane = compiler.lane(("bins", value.expression, need.edges), (column,), ())
     name = f"bins{lane}"
-    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=_kept(name, cap))
     statistic = Statistic(
         name=name,
         source="bins",
@@ -332,7 +333,7 @@ def _bins(compiler: Compiler, need: BinCounts, cap: RowCap, weight: Fraction) ->
         weight=weight,
         grid=COUNTS,
         max_rows=cap.max_rows,
-        sensitivity=sensitivity_of_bins(compiler.bounds, compiler.terms, cap.max_rows),
+        sensitivity=sensitivity_of_bins(compiler.bounds, compiler.terms, cap.max_rows, across=cap.across),
         bins=count,
     )
     return compiler.noisy(statistic)
@@ -347,7 +348,7 @@ def _choices(compiler: Compiler, need: Quantiles, cap: RowCap, weight: Fraction)
     # adding rows moves it by max(q, 1 - q) or 1. Other levels have other targets: at most twice as much.
     alone = len(targets) == 1 and targets[0] not in (0, 1)
     replacement = 1 / max(targets[0], 1 - targets[0]) if alone else Fraction(2)
-    pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement)
+    pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement, across=cap.across)
     statistic_name = f"{name}_{'_'.join(str(target) for target in targets)}"
     statistic = Statistic(
         name=statistic_name,
@@ -366,7 +367,7 @@ def _ends(compiler: Compiler, need: QuantileEnds, cap: RowCap, weight: Fraction)
     """Choose the ends of intervals of quantiles. Each end is a choice among all rows, with a price of its own."""
     lane, name = _cells(compiler, need.value, cap)
     replacement = max(1 / max(target, 1 - target) for target in need.targets)
-    pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement)
+    pure, squared = choice_prices(compiler.bounds, compiler.terms, replacement, across=cap.across)
     choices = 2 * len(need.targets)
     statistic_name = f"{name}_ends_{'_'.join(str(target) for target in need.targets)}_{need.confidence!r}"
     statistic = Statistic(
@@ -387,8 +388,13 @@ def _cells(compiler: Compiler, value: Value, cap: RowCap) -> tuple[int, str]:
     """Ask for the number of rows at each point of a value's grid, and return its lane and the name of these cells."""
     lane = value_lane(compiler, (value,), cap)
     name = f"values{lane}"
-    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=Cells(name=name, max_rows=cap.enforced))
+    compiler.lanes[lane] = replace(compiler.lanes[lane], cells=_kept(name, cap))
     return lane, name
+
+
+def _kept(name: str, cap: RowCap, *, distinct: bool = False) -> Cells:
+    """Return the cells of a lane, whose units keep as many rows, or distinct values, as the cap allows."""
+    return Cells(name=name, max_rows=cap.enforced, across=cap.across, distinct=distinct)
 
 
 # ---------------------------------------------------------------------- shared lanes

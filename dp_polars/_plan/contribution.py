@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dp_polars._aggregates.base import Aggregate, RowRule
-from dp_polars._aggregates.needs import Power, Rows, Total
 from dp_polars._plan.query import Query
 from dp_polars.errors import InvalidParameterError
 
@@ -80,9 +79,9 @@ def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
         return 1, "no grouping keys", False
     if all(key.constant_per_unit for key in query.keys):
         return 1, "the keys are constant for each unit (per_unit, or functions of the unit), enforced", True
-    if query.across and size is not None:
-        return max(size, 1), "all of them: one cap on the rows in all groups together", False
     given = query.max_groups
+    if query.across and size is not None and not (isinstance(given, int) and given < size):
+        return max(size, 1), "all of them: one cap on the rows in all groups together", False
     if given == "auto":
         raise ValueError("max_groups is not estimated yet")
     if size is not None and (given is None or size <= given):
@@ -90,6 +89,13 @@ def _groups(query: Query, size: int | None) -> tuple[int, str, bool]:
     if given is not None:
         return given, query.max_groups_rule, True
     names = ", ".join(key.name for key in query.keys)
+    if query.across:
+        raise InvalidParameterError(
+            f"max_rows caps the rows of a unit in all groups together, but which values of {names} exist is private, "
+            "and a unit could be alone in any number of groups. So a cap on groups is needed as well: max_groups=3 "
+            "(here or in the session). Or give the public keys (keys=[...], or an Enum or Boolean column).",
+            code="group-cap-missing",
+        )
     raise InvalidParameterError(
         f"Grouping by {names} needs a cap on the groups that one unit counts in, because the noise depends on it. Say "
         "max_groups=3 (here or in the session), or max_groups='auto' to estimate it with a part of the spend. You can "
@@ -120,7 +126,8 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
     raise InvalidParameterError(
         f"This {aggregate.kind} needs a cap on the rows that one unit adds to a group, because the noise depends on "
         "it. Say max_rows_per_group=10 (here or in the session), or max_rows_per_group='auto' to estimate it with a "
-        "part of the spend. You can also count units instead of rows (count_units, or score='units' for a choice)"
+        "part of the spend. Except in a choice, max_rows=20 caps its rows in all groups together instead. You can also "
+        "count units instead of rows (count_units, or score='units' for a choice)"
         + (", or clip each unit's total with per='unit'." if "per" in aggregate.options else "."),
         code="row-cap-missing",
     )
@@ -129,12 +136,16 @@ def row_cap_of(query: Query, aggregate: Aggregate) -> RowCap:
 def may_cap_across(query: Query) -> bool:
     """Tell whether one cap on the rows of a unit in all groups can take the place of the caps on groups and on rows.
 
-    It bounds sums over rows alone: counts of units and choices need a cap on groups, and so do keys that are
+    It bounds what depends on rows: counts of units and totals of units need a cap on groups, and so do keys that are
     discovered. It is no use if a unit has one group anyway.
     """
-    needs = [need for aggregate in query.aggregates for need in aggregate.needs()]
-    summed = all(isinstance(need, Rows | Power | Total) for need in needs)
-    return needs_group_cap(query) and query.domain is not None and summed and not query.rollup
+    public = needs_group_cap(query) and query.domain is not None
+    return public and not any(aggregate.hidden or counts_in_groups(aggregate) for aggregate in query.aggregates)
+
+
+def counts_in_groups(aggregate: Aggregate) -> bool:
+    """Tell whether a unit has a count or a clipped total in each of its groups, which no cap on rows bounds."""
+    return aggregate.row_rule in (RowRule.ONCE, RowRule.CLIP_TOTAL)
 
 
 def needs_row_cap(query: Query) -> bool:

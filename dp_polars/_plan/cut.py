@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from dp_polars._aggregates.base import RowRule, Shape
 from dp_polars._aggregates.cut import CUT_BY_BOUNDS, CUT_BY_CAP
-from dp_polars._display.text import percent
+from dp_polars._display.text import listed, percent
 from dp_polars._plan.query import SQL_STEP
+from dp_polars._plan.units_needed import rows_cap_name
 
 if TYPE_CHECKING:
     from dp_polars._plan.plan import Plan
@@ -21,10 +22,11 @@ WEIGHTS = "weights"
 _MOST_NAMES = 3  # answers that the row on weights names
 
 
-def cut_text(plan: Plan) -> str | None:
+def cut_text(plan: Plan, *, ways: bool = True) -> str | None:
     """Return one line on what caps and bounds cut off, or how to learn it; None if no cap and no bound can bind.
 
-    It depends on the plan, which is public, and on the noisy counts of an adopted profile.
+    `ways` tells whether the line says how to learn what is unknown. The line depends on the plan, which is public, and
+    on the noisy counts of an adopted profile.
     """
     if plan.estimates:
         return None
@@ -52,15 +54,15 @@ def cut_text(plan: Plan) -> str | None:
         else:
             known.append(f"{percent(share)} of units are in more groups than {plan.bounds.max_groups:,} ({source})")
     if caps and CUT_BY_CAP in measured:
-        known.append(f"{CUT_BY_CAP} counts the units with more than {max(caps):,} rows in a group")
+        known.append(f"{CUT_BY_CAP} counts the units with more than {max(caps):,} rows in {_where(plan, 'a group')}")
     elif caps:
-        across = plan.query.across
-        share = None if profile is None or across else profile.share_beyond("max_rows_per_group", max(caps))
+        name = rows_cap_name(plan)
+        share = None if profile is None else profile.share_beyond(name, max(caps))
         if share is None:
-            unknown.append("the cap on rows in all groups" if across else "max_rows_per_group")
+            unknown.append(name)
         else:
-            text = f"{percent(share)} of units have more rows than {max(caps):,} in a group chosen at random"
-            known.append(f"{text} ({source})")
+            where = _where(plan, "a group chosen at random")
+            known.append(f"{percent(share)} of units have more rows than {max(caps):,} in {where} ({source})")
     if values and CUT_BY_BOUNDS in measured:
         known.append(f"{CUT_BY_BOUNDS} counts the units with values outside the bounds")
     elif values:
@@ -71,17 +73,22 @@ def cut_text(plan: Plan) -> str | None:
             elif "bounds" not in unknown:
                 unknown.append("bounds")
     if unknown:
-        known.append(f"unknown for {_listed(unknown)}: {_ways(plan, unknown, counted=bool(measured))}")
+        how = f": {_ways(plan, unknown, counted=bool(measured))}" if ways else ""
+        known.append(f"unknown for {listed(unknown)}{how}")
     if any(compiled.aggregate.row_rule is RowRule.CLIP_TOTAL for compiled in shown):
         known.append("unknown for the bounds of each unit's total, which nothing counts")
     return "; ".join(known) or None
+
+
+def _where(plan: Plan, group: str) -> str:
+    return "all groups together" if plan.query.across else group
 
 
 def _ways(plan: Plan, unknown: list[str], *, counted: bool) -> str:
     """Return how to learn what is cut off. `cut=True` counts only rows beyond a cap and values outside bounds."""
     in_sql = any(json.loads(step)[0] == SQL_STEP for step in plan.query.steps if step.startswith("["))
     profile = "SUMMARIZE the table" if in_sql else "adopt a profile (df.dp.profile)"
-    countable = {"max_rows_per_group": CUT_BY_CAP, "bounds": CUT_BY_BOUNDS}
+    countable = {"max_rows_per_group": CUT_BY_CAP, "max_rows": CUT_BY_CAP, "bounds": CUT_BY_BOUNDS}
     found = [] if counted else [f"dp_{countable[name]}()" for name in unknown if name in countable]
     if not found:
         return profile
@@ -89,11 +96,6 @@ def _ways(plan: Plan, unknown: list[str], *, counted: bool) -> str:
     if "max_groups" in unknown:
         return f"{profile}, or {count}, which {'leave' if in_sql and len(found) > 1 else 'leaves'} out max_groups"
     return f"{count}, or {profile.removesuffix(' (df.dp.profile)')}"
-
-
-def _listed(names: list[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)}{' and ' if others else ''}{last}"
 
 
 def weights_text(plan: Plan) -> str | None:
@@ -112,10 +114,10 @@ def weights_text(plan: Plan) -> str | None:
     if not weighed:
         return None
     titles = list(dict.fromkeys(compiled.aggregate.title() for compiled in weighed))
-    what = f"the {_listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
+    what = f"the {listed(titles)}" if len(titles) <= _MOST_NAMES else f"{len(titles)} answers"
     most = max(compiled.cap.max_rows for compiled in weighed)
     rows = f"{most:,} {'row' if most == 1 else 'rows'}"
-    where = "all groups together" if plan.query.across else "a group"
+    where = _where(plan, "a group")
     return (
         f"a unit with more than {rows} in {where} counts as {rows} in {what}; no interval shows how far this moves it"
     )

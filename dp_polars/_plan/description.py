@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
 from dp_polars._aggregates.base import RowRule
 from dp_polars._aggregates.values import Value
-from dp_polars._display.text import one_line
+from dp_polars._display.text import amount, listed, one_line
 from dp_polars._plan.auto import depends_on
-from dp_polars._plan.base import UNCHECKED, hashed_text, protected_text, question_rows, steps_text
+from dp_polars._plan.base import UNCHECKED, USUALLY, hashed_text, protected_text, question_rows, steps_text
 from dp_polars._plan.ranks import distance_within, rank_error
 from dp_polars._plan.statistics import CompiledAggregate
 from dp_polars._plan.units_needed import is_released, keys_text, needed_rows
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dp_polars._plan.auto import Estimate
     from dp_polars._plan.plan import Measurement, Plan
 
+_HIDDEN = ("cut_by_",)
+"""How the names of answers begin that are beside the point of a question."""
+_Shown = TypeVar("_Shown")
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
 
@@ -30,6 +33,7 @@ _CAPS = {
     "max_rows_per_group": "max_rows_per_group",
     "max_rows": "cap on rows in all groups",
 }
+_ROWS = {False: "rows per unit and group", True: "rows per unit in all groups"}
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -44,11 +48,14 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     unknown = {estimate.what: unknown_text(estimate) for estimate in plan.estimates if estimate.value is None}
     across = query.across or "max_rows" in unknown
     groups = unknown.get("max_groups", f"{bounds.max_groups} ({bounds.max_groups_rule})")
-    if not across:
+    if not across or bounds.enforce_groups or "max_groups" in unknown:
         rows.append(("groups per unit", groups))
     later = unknown.get("max_rows", unknown.get("max_rows_per_group"))
-    caps = _different(_cap(compiled) for compiled in asked) if later is None else [later]
-    rows += [("rows per unit in all groups" if across else "rows per unit and group", text) for text in caps]
+    if later is not None:
+        rows.append((_ROWS[across], later))
+    else:
+        caps = dict.fromkeys(compiled.cap for compiled in asked)
+        rows += _different((_ROWS[cap.across], f"{cap.max_rows} ({cap.rule})") for cap in caps)
     limits = _different([text for compiled in asked for text in bounds_texts(compiled, plan)])
     rows += [("value bounds", text) for text in limits]
     rows += plan.unreliable_rows()
@@ -79,6 +86,76 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     if query.unchecked:
         rows.append(UNCHECKED)
     return rows
+
+
+def noise_in_short(plan: Plan) -> str:
+    """Return what hides a unit in the answers, in a few words: the kind of the noise and its scales."""
+    if plan.estimates and not plan.measurements:
+        return "noise that depends on caps or bounds, which are estimated first"
+    noisy = [measurement for measurement in plan.measurements if measurement.noise is not None]
+    kinds = {measurement.noise.mechanism: "" for measurement in noisy if measurement.noise is not None}
+    for mechanism in kinds:
+        # The scale of a basis is in steps that mean nothing to a reader.
+        if all(measurement.statistic.source != "basis" for measurement in noisy):
+            same = [item for item in noisy if item.noise is not None and item.noise.mechanism == mechanism]
+            kinds[mechanism] = _scales("scale" if mechanism == "laplace" else "standard deviation", same)
+    said = [f"{mechanism.capitalize()} noise{scales}" for mechanism, scales in kinds.items()]
+    if len(noisy) < len(plan.measurements):
+        said.append("values chosen by the exponential mechanism")
+    return " and ".join(said)
+
+
+def _scales(symbol: str, measurements: Iterable[Measurement]) -> str:
+    scales = sorted({_scale(measurement) for measurement in measurements})
+    if len(scales) == 1:
+        return f" of {symbol} {amount(scales[0])}"
+    if len(scales) == 2:
+        return f" of {symbol}s {amount(scales[0])} and {amount(scales[1])}"
+    return f" of {symbol}s {amount(scales[0])} to {amount(scales[-1])}"
+
+
+def error_in_short(plan: Plan) -> str:
+    """Return how far off the answers may be, in a few words; empty if it depends on the data alone."""
+    errors = {name: error for name, error in plan.expected_errors().items() if not name.startswith(_HIDDEN)}
+    size = f" in a group of {plan.if_rows:,} rows" if plan.errors_if_rows else ""
+    if any(math.isinf(error) for error in errors.values()):
+        return f"the noise can hide the answer{size}"
+    if len(errors) == 1 and sum(not aggregate.hidden for aggregate in plan.query.aggregates) == 1:
+        (error,) = errors.values()
+        return f"answers within {amount(error)}{size}, {USUALLY}"
+    if errors:
+        named = [f"{name} within {amount(error)}" for name, error in errors.items()]
+        return f"{listed(named)}{size}, {USUALLY}"
+    vague = [text for _, text in vague_errors(plan)]
+    return vague[0] if len(vague) == 1 else ""
+
+
+def caps_in_words(plan: Plan) -> str:
+    """Return who is protected and how much of each unit counts, in one sentence."""
+    query, bounds = plan.query, plan.bounds
+    if not query.unit:
+        return "Every row counts on its own."
+    who = f"Each {' and '.join(query.unit)}"
+    unknown = {estimate.what for estimate in plan.estimates}
+    caps = [compiled.cap for compiled in plan.compiled if not compiled.aggregate.hidden]
+    if unknown & {"max_groups", "max_rows_per_group", "max_rows"}:
+        return f"{who} counts with caps that are estimated first."
+    across = [cap.max_rows for cap in caps if cap.across]
+    if across:
+        groups = f" in at most {bounds.max_groups:,} groups" if bounds.enforce_groups else " in all groups"
+        return f"{who} counts with at most {_many(max(across), 'row')}{groups} together."
+    rows = sorted({cap.max_rows for cap in caps})
+    some = f"at most {_many(rows[0], 'row')}" if len(rows) == 1 else f"{listed([f'{n:,}' for n in rows])} rows at most"
+    once = rows == [1]
+    if not query.keys or (once and bounds.max_groups == 1):
+        return f"{who} counts {'once' if once else f'with {some}'}."
+    if bounds.max_groups == 1:
+        return f"{who} counts in one group, with {some}."
+    return f"{who} counts in at most {bounds.max_groups:,} groups, {'once' if once else f'with {some}'} in each."
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def vague_errors(plan: Plan) -> list[tuple[str, str]]:
@@ -118,12 +195,8 @@ def _rank_text(measurement: Measurement) -> str:
     return f"a rank within {off:,} rows of the wanted one in 95 % of groups"
 
 
-def _different(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
-
-
-def _cap(compiled: CompiledAggregate) -> str:
-    return f"{compiled.cap.max_rows} ({compiled.cap.rule})"
+def _different(given: Iterable[_Shown]) -> list[_Shown]:
+    return list(dict.fromkeys(given))
 
 
 def unknown_text(estimate: Estimate) -> str:
@@ -204,6 +277,15 @@ def shown(value: Value, end: int) -> str:
     return f"{float(number):g}"
 
 
+def _scale(measurement: Measurement) -> float:
+    """Return the scale of Laplace noise, or the standard deviation of Gaussian noise, in the unit of the sum."""
+    if measurement.noise is None:
+        raise ValueError("a choice has no noise")
+    parameter = measurement.noise.parameter
+    scale = float(parameter) if measurement.noise.mechanism == "laplace" else math.sqrt(parameter)
+    return scale * float(measurement.grid.step)
+
+
 def _measurement_rows(measurement: Measurement, several: bool) -> list[tuple[str, str]]:
     name = _WORDS.get(measurement.statistic.what, measurement.statistic.what)
     share = f", {float(measurement.statistic.weight):.0%} of the spend" if several else ""
@@ -217,8 +299,7 @@ def _measurement_rows(measurement: Measurement, several: bool) -> list[tuple[str
         return [(f"choice of {name}", f"exponential mechanism {where}, {each}{share}")]
     step = float(measurement.grid.step)
     sensitivity = measurement.sensitivity
-    scale = float(measurement.noise.parameter) * step
-    scale = scale if measurement.noise.mechanism == "laplace" else math.sqrt(measurement.noise.parameter) * step
+    scale = _scale(measurement)
     symbol = "scale" if measurement.noise.mechanism == "laplace" else "sigma"
     return [
         (

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from dp_polars.errors import InvalidDataError
 
@@ -39,8 +40,10 @@ def _add(digest: Any, part: bytes | memoryview) -> None:
 def _add_series(digest: Any, column: pl.Series) -> None:
     dtype = column.dtype
     _add(digest, str(dtype).encode())
-    _add(digest, np.packbits(column.is_null().to_numpy()).tobytes())
-    there = column.drop_nulls()
+    has_nulls = column.null_count() > 0
+    nulls = column.is_null().to_numpy() if has_nulls else np.zeros(len(column), np.bool_)
+    _add(digest, np.packbits(nulls).tobytes())
+    there = column.drop_nulls() if has_nulls else column
     if isinstance(dtype, pl.Struct):
         for field in dtype.fields:
             _add(digest, field.name.encode())
@@ -53,9 +56,9 @@ def _add_series(digest: Any, column: pl.Series) -> None:
         _add_series(digest, there.filter(lengths > 0).explode(empty_as_null=False))
     elif dtype in (pl.String, pl.Binary, pl.Categorical, pl.Enum, *_WIDE) or isinstance(dtype, pl.Decimal):
         texts = there if dtype == pl.Binary else there.cast(pl.String).cast(pl.Binary)
-        _add(digest, texts.bin.size().cast(pl.Int64).to_numpy().tobytes())
-        array = texts.rechunk().to_arrow().cast("large_binary")
-        _add(digest, _bytes_of(array))
+        places, content = _places_and_bytes(texts.rechunk().to_arrow().cast("large_binary"))
+        _add(digest, np.diff(places).tobytes())
+        _add(digest, content)
     elif dtype == pl.Object or dtype == pl.Unknown:
         raise InvalidDataError(
             "A public frame has a column of Python objects, which cannot be compared. Cast it to another type."
@@ -65,10 +68,10 @@ def _add_series(digest: Any, column: pl.Series) -> None:
         _add(digest, np.ascontiguousarray(stored.to_numpy()).tobytes())
 
 
-def _bytes_of(array: Any) -> memoryview:
-    """Return the bytes of all texts of an Arrow array without nulls, concatenated."""
+def _places_and_bytes(array: Any) -> tuple[NDArray[np.int64], memoryview]:
+    """Return where the texts of an Arrow array without nulls begin and end, and the bytes of all of them."""
     _, offsets, values = array.buffers()
-    if not len(array) or values is None:
-        return memoryview(b"")
+    if not len(array):
+        return np.zeros(1, np.int64), memoryview(b"")
     places = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return memoryview(values)[int(places[0]) : int(places[-1])]
+    return places, memoryview(values or b"")[int(places[0]) : int(places[-1])]

@@ -27,7 +27,7 @@ row.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -37,13 +37,13 @@ from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ONCE, ContributionBounds
 from dp_polars._plan.query import MechanismChoice, Query
 from dp_polars._plan.sensitivity import sensitivity_of
-from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, best_value, noise_size, split
+from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, best_value, is_cheaper, noise_size, split
 from dp_polars._plan.statistics import Compilation, Form, Statistic, Way
 from dp_polars._session.filters import share_of
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.mechanisms.accuracy import gaussian_tail, laplace_sum_threshold, laplace_tail, least_threshold
-from dp_polars.mechanisms.partitions import Adjacency, PartitionRule, partition_rule
+from dp_polars.mechanisms.partitions import Adjacency, PartitionRule, least_units, partition_rule
 
 _SHARES = (Fraction(1, 3), Fraction(1, 6), Fraction(1, 12))
 
@@ -80,6 +80,16 @@ class Candidate:
     price: float = 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Rule:
+    """A rule as a candidate whose loss is at least `least`. The rule is made when its loss matters: that takes long."""
+
+    least: float
+    price: float
+    candidate: Callable[[], Candidate | None]
+    """Return the candidate, or None if the spend is too small for the rule."""
+
+
 def best_ways(
     query: Query,
     terms: Terms,
@@ -87,26 +97,54 @@ def best_ways(
     compilation: Compilation,
     allowances: list[Allowance],
     delta: dict[Measure, Fraction],
-) -> list[Candidate]:
-    """Return the ways to discover groups, from the best to the worst.
+) -> Iterator[Candidate]:
+    """Yield the ways to discover groups, from the best to the worst.
 
     `compilation` is the query compiled without any of them, and `delta` is what each measure leaves for discovery.
     """
     if query.spend.within is not None:  # the whole spend is for the error that is wanted
-        return [Candidate(way=Way(by="released", counted=name)) for name in compilation.counts]
-    found = [
-        candidate
-        for allowance in allowances
-        for candidate in _candidates(query, terms, bounds, allowance, compilation, delta[allowance.measure])
-    ]
-    if not found:
-        return []
+        yield from (Candidate(way=Way(by="released", counted=name)) for name in compilation.counts)
+        return
+    ways: dict[int, Candidate | _Rule] = dict(
+        enumerate(
+            way
+            for allowance in allowances
+            for way in _candidates(query, terms, bounds, allowance, compilation, delta[allowance.measure])
+        )
+    )
     tolerance = 1.1 if query.spend.share is None else 1.0
+    smallest = min((way.loss for way in ways.values() if isinstance(way, Candidate)), default=math.inf)
+    rules = {place: way for place, way in ways.items() if isinstance(way, _Rule)}
+    dearest = max((way.price for way in ways.values()), default=0.0)
+    for place in sorted(rules, key=lambda place: rules[place].least):
+        # A larger loss is chosen only if it is nearly as small and clearly cheaper.
+        if rules[place].least > smallest * (tolerance if is_cheaper(rules[place].price, dearest) else 1.0):
+            continue
+        made = _made(ways, place)
+        smallest = smallest if made is None else min(smallest, made.loss)
+    found = _known(ways)
+    if not found:
+        return
     best = best_value(found, lambda candidate: candidate.loss, lambda candidate: candidate.price, tolerance)
-    return [
-        best,
-        *sorted((candidate for candidate in found if candidate is not best), key=lambda candidate: candidate.loss),
-    ]
+    yield best
+    for place in rules:
+        _made(ways, place)
+    yield from sorted((other for other in _known(ways) if other is not best), key=lambda candidate: candidate.loss)
+
+
+def _made(ways: dict[int, Candidate | _Rule], place: int) -> Candidate | None:
+    """Put the candidate of a rule in its place, unless it is there already or the spend is too small for it."""
+    way = ways.get(place)
+    made = way.candidate() if isinstance(way, _Rule) else way
+    if made is None:
+        ways.pop(place, None)
+    else:
+        ways[place] = made
+    return made
+
+
+def _known(ways: dict[int, Candidate | _Rule]) -> list[Candidate]:
+    return [way for _, way in sorted(ways.items()) if isinstance(way, Candidate)]
 
 
 def _candidates(
@@ -116,7 +154,7 @@ def _candidates(
     allowance: Allowance,
     compilation: Compilation,
     delta: Fraction,
-) -> Iterator[Candidate]:
+) -> Iterator[Candidate | _Rule]:
     mechanism = query.spend.mechanism
     wanted = [wanted_noise(statistic) for statistic in compilation.statistics]
     granted = split(allowance, wanted, mechanism)
@@ -156,10 +194,27 @@ def _candidates(
             yield candidate(way=Way(by="hidden", share=share), loss=grown * math.sqrt(least))
         # In terms of rho, a rule costs as much as pure noise, so a Gaussian count is better.
         bought = split(allowance, [Wanted(weight=share, ranged=False)]) if allowance.measure == "pure" else None
-        rule = None if bought is None else _rule(terms, bounds, bought[0].epsilon, delta)
-        if rule is not None:
-            least = _needed_by(rule, query)
-            yield candidate(way=Way(by="rule", share=share), loss=grown * math.sqrt(least))
+        guarantee = None if bought is None else _for_one_unit(bought[0].epsilon, delta, terms.group_size)
+        if guarantee is not None:
+            units_at_least = math.ceil(_least_units(*guarantee, bounds.max_groups, terms.adjacency))
+            with_loss = partial(candidate, way=Way(by="rule", share=share))
+            yield _Rule(
+                least=grown * math.sqrt(units_at_least + query.min_units - 1),
+                price=share_of(terms, allowance.cost),
+                candidate=partial(_candidate_of_rule, with_loss, grown, guarantee, query, terms, bounds),
+            )
+
+
+def _candidate_of_rule(
+    candidate: Callable[..., Candidate],
+    noise: float,
+    guarantee: tuple[Fraction, Fraction],
+    query: Query,
+    terms: Terms,
+    bounds: ContributionBounds,
+) -> Candidate | None:
+    rule = _rule_for_one_unit(*guarantee, bounds.max_groups, terms.adjacency)
+    return None if rule is None else candidate(loss=noise * math.sqrt(_needed_by(rule, query)))
 
 
 def wanted_noise(statistic: Statistic) -> Wanted:
@@ -238,6 +293,14 @@ def _rule_for_one_unit(
         return partition_rule(epsilon, delta, max_groups, strategy="auto", adjacency=adjacency)
     except InvalidParameterError:
         return None
+
+
+@lru_cache(maxsize=64)
+def _least_units(epsilon: Fraction, delta: Fraction, max_groups: int, adjacency: Adjacency) -> float:
+    try:
+        return least_units(epsilon, delta, max_groups, adjacency=adjacency)
+    except InvalidParameterError:
+        return 0.0
 
 
 def _for_one_unit(epsilon: Fraction, delta: Fraction, size: int) -> tuple[Fraction, Fraction] | None:

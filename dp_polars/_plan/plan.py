@@ -32,7 +32,15 @@ from dp_polars._plan.canonical import canonical_order
 from dp_polars._plan.compile import compile_query
 from dp_polars._plan.contribution import ContributionBounds, contribution_bounds
 from dp_polars._plan.cut import CUT, WEIGHTS, cut_text, weights_text
-from dp_polars._plan.description import plan_rows, small_rows, unreliable_texts, vague_errors
+from dp_polars._plan.description import (
+    caps_in_words,
+    error_in_short,
+    noise_in_short,
+    plan_rows,
+    small_rows,
+    unreliable_texts,
+    vague_errors,
+)
 from dp_polars._plan.discovery import Discovery, best_ways, discovery_by_count, discovery_by_rule, wanted_noise
 from dp_polars._plan.grid import Grid
 from dp_polars._plan.query import Query, Spend
@@ -244,7 +252,7 @@ class Plan(StoredPlan):
             return []
         unknown = {estimate.what for estimate in self.estimates}
         groups = _SOME_GROUPS if "max_groups" in unknown else (self.bounds.max_groups,)
-        rows = _SOME_ROWS if "max_rows_per_group" in unknown else (self.query.max_rows,)
+        rows = _SOME_ROWS if unknown & {"max_rows", "max_rows_per_group"} else (self.query.max_rows,)
         found = []
         for max_groups, max_rows in product(groups, rows):
             likely = replace(self.query, max_groups=max_groups, max_rows=max_rows)
@@ -282,6 +290,28 @@ class Plan(StoredPlan):
     def notes(self) -> Facts:
         """Return what a reader of the answer should know besides its noise."""
         return [*self.counted_rows(), *self.unreliable_rows(), *self.small_rows(), *self.cut_rows()]
+
+    def notes_for_readers(self) -> Facts:
+        """Return the notes for somebody who reads the answer: not how to learn what is unknown."""
+        cut = {CUT: cut_text(self, ways=False)}
+        return [(name, cut.get(name) or text) for name, text in super().notes_for_readers()]
+
+    def asked(self) -> str:
+        """Return the question in a few words, without the counts of cut units that `cut=True` adds."""
+        asked = tuple(aggregate for aggregate in self.query.aggregates if not aggregate.hidden)
+        return replace(self.query, aggregates=asked).title()
+
+    def caps_in_short(self) -> str:
+        """Return how much of each unit counts, in one sentence."""
+        return caps_in_words(self)
+
+    def noise_in_short(self) -> str:
+        """Return what hides a unit in the answer, in a few words."""
+        return noise_in_short(self)
+
+    def error_in_short(self) -> str:
+        """Return how far off the answer may be, in a few words; empty if the plan does not know it."""
+        return error_in_short(self)
 
     def rows(self) -> Facts:
         """Return the rows of the plan's table."""

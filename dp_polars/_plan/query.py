@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal
 
 import polars as pl
@@ -76,7 +77,8 @@ class Query:
         Whether steps within a unit leave no more groups or rows than the cap allows, so that it cuts nothing off. It is
         enforced all the same.
     across
-        Whether `max_rows` caps the rows of a unit in all groups together. Then no cap on groups applies.
+        Whether `max_rows` caps the rows of a unit in all groups together. Then a cap on groups applies besides only if
+        `max_groups` is a number.
     min_units
         If keys are discovered, groups with fewer units are suppressed.
     interval
@@ -137,6 +139,10 @@ class Query:
 
     def engine_domain(self) -> pl.DataFrame | None:
         """Return the public keys under the names that engines use, or None if there are none."""
+        return self._engine_domain
+
+    @cached_property
+    def _engine_domain(self) -> pl.DataFrame | None:
         if not self.keys or self.domain is None:
             return None
         return self.domain.rename({key.name: f"key{i}" for i, key in enumerate(self.keys)})

@@ -10,7 +10,13 @@ If one cap is on the rows in all groups together, what a unit adds to all groups
 the answers move by at most c in the L1 norm, and no further in the L2 norm. If the unit is replaced, the change is a
 convex combination of changes in which all rows of the old unit lie in one group and all rows of the new one in one
 group, with values at the bounds or left out. If these are two groups, the answers move by c in each, and otherwise by
-at most w in one. Norms are convex, so no other change is larger.
+at most w in one. Norms are convex, so no other change is larger. This holds for counts of kept rows, by bin or of
+distinct values, as well, with c = w = rows: a unit keeps at most so many rows, or values, in all groups together. A cap
+on groups may be enforced besides. It leaves a unit fewer groups, so nothing moves further.
+
+Counts of units and sums of one clipped total per unit are not bounded by a cap on rows: a unit has one in each of its
+groups. Keys that are discovered need a cap on groups even if rows are capped, because the threshold must hide every
+group that a unit is alone in, and rows that are scaled down may be spread over any number of groups.
 """
 
 from __future__ import annotations
@@ -93,7 +99,9 @@ def sensitivity_of_rollup(
     )
 
 
-def choice_prices(bounds: ContributionBounds, terms: Terms, replacement: Fraction) -> tuple[Fraction, Fraction]:
+def choice_prices(
+    bounds: ContributionBounds, terms: Terms, replacement: Fraction, *, across: bool = False
+) -> tuple[Fraction, Fraction]:
     """Return the multipliers of epsilon and epsilon**2 that give the price of one choice per group.
 
     A choice by the exponential mechanism costs epsilon if a unit's rows are added to or removed from its group, and
@@ -101,11 +109,17 @@ def choice_prices(bounds: ContributionBounds, terms: Terms, replacement: Fractio
     removed changes max_groups groups. A unit that is replaced leaves its groups and enters as many others, or stays in
     the same ones. With a public domain of K keys, at most K - max_groups of them are new. A group of t units in the
     same groups costs t times as much, or t**2 times as much in terms of epsilon**2.
+
+    With `across`, the cap is on the rows in all groups together. A unit with a fraction of the cap in a group moves the
+    scores there by this fraction of what the cap moves them by, and costs this fraction of epsilon. The fractions sum
+    to at most 1, and so do their squares. So a unit costs at most as much as one whose rows all lie in a single group.
+    One that is replaced costs at most as much as one that leaves a group for another, or stays in the same one.
     """
-    groups, times = Fraction(bounds.max_groups), Fraction(terms.group_size)
+    groups, times = Fraction(1 if across else bounds.max_groups), Fraction(terms.group_size)
     if terms.adjacency == "add_remove":
         return times * groups, times**2 * groups
-    fresh = groups if bounds.domain_size is None else min(groups, Fraction(bounds.domain_size) - groups)
+    unlimited = across or bounds.domain_size is None
+    fresh = groups if unlimited else min(groups, Fraction(bounds.domain_size or 0) - groups)
     pure = 2 * fresh + (groups - fresh) * replacement
     squared = 2 * fresh + (groups - fresh) * replacement**2
     # Staying in the same groups may cost more than moving to new ones.

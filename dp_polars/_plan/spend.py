@@ -225,7 +225,12 @@ def best_value(
         return options[best]
     prices = {place: price(options[place]) for place in near}
     cheapest = min(near, key=prices.__getitem__)
-    return options[cheapest if prices[cheapest] < 0.9 * prices[best] else best]
+    return options[cheapest if is_cheaper(prices[cheapest], prices[best]) else best]
+
+
+def is_cheaper(price: float, other: float) -> bool:
+    """Return whether a price is clearly below another."""
+    return price < 0.9 * other
 
 
 def _granted(allowance: Allowance, wanted: Wanted, mechanism: MechanismChoice | None) -> Granted | None:

@@ -55,8 +55,9 @@ def _rows_by_caps(plan: Plan) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for groups in dict.fromkeys(entry[0] for entry in table):
         entries = [(cap, units) for other, cap, units in table if other == groups]
-        if "max_rows_per_group" in unknown:
-            text = ", ".join(f"{units} if max_rows_per_group is {cap}" for cap, units in entries)
+        name = next((name for name in ("max_rows", "max_rows_per_group") if name in unknown), None)
+        if name is not None:
+            text = ", ".join(f"{units} if {name} is {cap}" for cap, units in entries)
         else:
             text = f"{entries[0][1]} {_EVEN}"
         found.append((f"units needed if max_groups is {groups}" if "max_groups" in unknown else "units needed", text))
@@ -76,10 +77,15 @@ def _max_rows(plan: Plan) -> int:
     return max((compiled.cap.max_rows for compiled in plan.compiled), default=1)
 
 
+def rows_cap_name(plan: Plan) -> str:
+    """Return the name of the option that caps the rows of a unit."""
+    return "max_rows" if plan.query.across else "max_rows_per_group"
+
+
 def _better(plan: Plan) -> str:
     """Return what would let smaller groups appear."""
     caps = ["max_groups"] if plan.bounds.max_groups > 1 or plan.estimates else []
-    caps += ["max_rows_per_group"] if _max_rows(plan) > 1 else []
+    caps += [rows_cap_name(plan)] if _max_rows(plan) > 1 else []
     caps += ["min_units"] if plan.query.min_units > 1 else []
     ways = ["a larger spend or delta", *([f"a smaller {' or '.join(caps)}"] if caps else [])]
     return f"{', '.join(ways)}, or public keys (keys=)"

@@ -47,18 +47,23 @@ class AnalystConnection:
 
     @property
     def spent(self) -> Budget:
-        """The sum of all charges to the policy's session."""
+        """What this analyst has spent; without a section [analysts], what everybody has."""
         return self._connection._session.spent
 
     @property
     def remaining(self) -> Budget:
-        """The budget that is left in the policy's session."""
+        """The budget that is left for this analyst, in the share and in the whole budget."""
         return self._connection._session.remaining
 
     @property
     def description(self) -> Any:
         """The columns of the last result."""
         return self._connection.description
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows of the last answer; -1 before the first statement."""
+        return self._connection.rowcount
 
     def fetchone(self) -> Any:
         """Return the next row of the last result."""

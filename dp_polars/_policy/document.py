@@ -32,7 +32,7 @@ OTHER_QUESTIONS = (
 _BUDGET = ("epsilon", "delta", "rho", "key_delta", "adjacency", "group_size", "queries", "ledger", "per_unit",
            "smallest_share", "largest_share", "overcommit", "periods")  # fmt: skip
 _TABLE = ("source", "table", "types", "public", "unit", "through", "on", "unique", "data_version", "max_groups",
-          "max_rows_per_group", "columns")  # fmt: skip
+          "max_rows_per_group", "max_rows", "columns")  # fmt: skip
 _COLUMN = ("bounds", "keys", "ask")
 _TOP = ("unit", "folders", "questions", "budget", "analysts", "tables")
 _LARGEST = 1_000_000  # characters of a policy
@@ -56,7 +56,7 @@ Keys = tuple[Any, ...] | KeyColumn | Literal["enum"]
 class ColumnPolicy:
     """What a policy says about a column."""
 
-    bounds: tuple[Any, Any] | None = None
+    bounds: tuple[Any, Any] | Literal["auto"] | None = None
     keys: Keys | None = None
     ask: bool = True
 
@@ -378,7 +378,7 @@ class _PolicyReader:
                 'The path to the unit is through = "orders" with on = "order_id", in place of unit.',
             )
         columns = self._columns(name, given, path)
-        private_only = ("unit", "through", "on", "unique", "max_groups", "max_rows_per_group")
+        private_only = ("unit", "through", "on", "unique", "max_groups", "max_rows_per_group", "max_rows")
         for key in private_only if public else ():
             if key in given:
                 self._wrong((*path, key), f"{name} is public, so {key} means nothing there. Leave it out.")
@@ -386,7 +386,7 @@ class _PolicyReader:
             self._wrong((*path, "columns", own), f"{name} is public, so its columns need no rules. Leave them out.")
         types = self._types(given, path)
         caps = {}
-        for cap in ("max_groups", "max_rows_per_group"):
+        for cap in ("max_groups", "max_rows_per_group", "max_rows"):
             if cap in given:
                 auto = given[cap] == "auto"
                 caps[cap] = "auto" if auto else self._count(given[cap], (*path, cap), '3, or "auto" to estimate it')
@@ -440,8 +440,10 @@ class _PolicyReader:
         self._collisions(list(section), path, "columns")
         return found
 
-    def _bounds(self, value: Any, path: Path) -> tuple[Any, Any] | None:
-        example = "Write bounds = [0, 100]: the smallest and the largest value that counts."
+    def _bounds(self, value: Any, path: Path) -> tuple[Any, Any] | Literal["auto"] | None:
+        if value == "auto":
+            return "auto"
+        example = 'Write bounds = [0, 100]: the smallest and the largest value that counts; or "auto" to estimate them.'
         if not isinstance(value, list) or len(value) != 2:
             self._wrong(path, f"bounds must be a pair. {example}")
             return None

@@ -22,14 +22,14 @@ from dp_polars._session.session import Session
 from dp_polars._session.terms import ROW
 from dp_polars._sql.catalog import Database
 from dp_polars._sql.connection import GuardedConnection
-from dp_polars._sql.files import TEXT, ending_of, files_at, header_names, open_file
+from dp_polars._sql.files import header_names, is_text, open_file
 from dp_polars.errors import InvalidParameterError
 
 _HEAD = """\
 # A first draft, made from {made}. Go through every line with a question mark.
 # Check it with: dp-polars policy check FILE
 
-unit = {unit}  # who is protected? The column that identifies a person.
+unit = {unit}  # who is protected? The column that identifies a person.{others}
 
 [budget]
 epsilon = {epsilon}  # how much may all answers together tell? Most choose 0.1 to 3.
@@ -75,7 +75,13 @@ def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend 
                 f"{path} gives no new plain name for a table. Rename the file, or add it by hand."
             )
         schemas[name] = (os.path.relpath(path, folder), _types(name, path))
-    unit = (profile.unit if profile else None) or _likely_unit([set(types) for _, types in schemas.values()])
+    likely = _likely_units([types for _, types in schemas.values()])
+    if profile is not None and profile.unit is None and len(likely) > 1:
+        raise InvalidParameterError(
+            "A profile fixes who is protected, because its charge stands in the ledger. Is it "
+            f"{' or '.join(likely)}? Say --unit {likely[0]}, for example."
+        )
+    unit = (profile.unit if profile else None) or next(iter(likely), None)
     profiles: dict[str, TableProfile] = {}
     head = {"made": "the names and types of columns alone", "epsilon": "1.0", "delta": "1e-6", "ledger": '"budget.db"'}
     if profile is not None:
@@ -86,19 +92,20 @@ def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend 
             "delta": str(profile.delta),
             "ledger": json.dumps(os.path.relpath(profile.ledger, folder)),
         }
-    lines = [_HEAD.format(unit=json.dumps(unit or "?"), queries=_QUERIES, **head)]
+    others = f" Or is it {' or '.join(map(_key, likely[1:]))}?" if profile is None and likely[1:] else ""
+    lines = [_HEAD.format(unit=json.dumps(unit or "?"), queries=_QUERIES, others=others, **head)]
     if profile is not None:
         lines.append(_PROFILED.format(spent=spent, ledger=profile.ledger))
     for name, (path, types) in schemas.items():
         lines += [f"[tables.{name}]", f"source = {json.dumps(path)}", "public = false  # are these rows about nobody?"]
-        if ending_of(files_at(os.path.join(folder, path))[0]) in TEXT:
+        if is_text(os.path.join(folder, path)):
             listed = ", ".join(f'{_key(column)} = "VARCHAR"' for column in types)
             lines.append(f"types = {{ {listed} }}  # which columns are numbers (BIGINT, DOUBLE) or dates (DATE)?")
         if unit is not None and unit not in types:
             lines += _path_to(unit, name, schemas)
         found = profiles.get(name)
         lines.append("max_groups = 3  # in how many groups may one person count?")
-        if found is not None and found.max_rows_per_group is not None:
+        if found is not None and found.max_rows_per_group is not None and found.reliable:
             lines.append(f"max_rows_per_group = {found.max_rows_per_group}  # from the profile{_doubt(found)}")
         else:
             lines.append("max_rows_per_group = 10  # with how many rows in each?")
@@ -109,7 +116,8 @@ def draft_policy(paths: Sequence[str], folder: str = ".", profile: ProfileSpend 
             if found is not None and column in found.bounds:
                 lower, upper = (_toml_number(end) for end in found.bounds[column])
                 said = f"bounds = [{lower}, {upper}]  # from the profile{_doubt(found)}"
-                lines += [f"[tables.{name}.columns.{_key(column)}]", said, ""]
+                off = "" if found.reliable else "# "  # noise must not become a rule unseen
+                lines += [f"{off}[tables.{name}.columns.{_key(column)}]", f"{off}{said}", ""]
                 continue
             lines += [f"# [tables.{name}.columns.{_key(column)}]", f"# {_RULES[kind]}  Or: ask = false", ""]
     return "\n".join(lines)
@@ -124,7 +132,7 @@ def _profiles(
     asked = {
         name: [column for column, kind in types.items() if kind == "number" and column != unit and not _is_id(column)]
         for name, (path, types) in schemas.items()
-        if unit in types and ending_of(files_at(os.path.join(folder, path))[0]) not in TEXT
+        if unit in types and not is_text(os.path.join(folder, path))
     }
     if not asked:
         raise InvalidParameterError(
@@ -160,7 +168,7 @@ def _toml_number(number: Any) -> str:
 
 def _types(name: str, path: str) -> dict[str, str]:
     """Return whether each column is a number, a text or something else. Of a CSV file only the header is looked at."""
-    if ending_of(files_at(path)[0]) in TEXT:
+    if is_text(path):
         return dict.fromkeys(header_names(name, path), "text")
     schema = open_file(name, path, None, Session(epsilon=1, unit=ROW)).schema()
     return {column: _kind(dtype) for column, dtype in schema.items()}
@@ -175,16 +183,26 @@ _RULES = {
 
 def _path_to(unit: str, name: str, schemas: Mapping[str, tuple[str, dict[str, str]]]) -> list[str]:
     """Return lines on how a table without the unit gets it: a column with another name, or the path through a table."""
+    mine = schemas[name][1]
     for other, (_, types) in schemas.items():
-        shared = [column for column in schemas[name][1] if column in types and _is_id(column)]
-        if unit in types and len(shared) == 1:
+        if unit not in types:
+            continue
+        pairs = {column: column for column in mine if column in types and _is_id(column)}
+        if not pairs:  # items.order is probably orders.order_id
+            pairs = {column: f"{column}_id" for column in mine if f"{column}_id" in types}
+        if len(pairs) == 1:
+            ((here, there),) = pairs.items()
+            on = json.dumps(here) if here == there else f"{{ {_key(here)} = {json.dumps(there)} }}"
             return [
                 f'# unit = {{ {_key(unit)} = "?" }}  # does a column tell who it is? Otherwise it is the path below',
                 f'through = "{other}"  # does each row belong to the {_key(unit)} of its row in {other}?',
-                f"on = {json.dumps(shared[0])}",
-                f"# unique = true  # is it your word that no two rows of {other} have the same {_key(shared[0])}?",
+                f"on = {on}",
+                f"# unique = true  # is it your word that no two rows of {other} have the same {_key(there)}?",
             ]
-    return [f'# unit = {{ {_key(unit)} = "?" }}  # or the path to it: through = "?", on = "?", unique = true']
+    return [
+        f'# unit = {{ {_key(unit)} = "?" }}  # or the path to it: through = "?", on = "?", unique = true',
+        '# on = { here = "there" } if the column has another name in the other table',
+    ]
 
 
 def _kind(dtype: pl.DataType) -> str:
@@ -195,11 +213,28 @@ def _kind(dtype: pl.DataType) -> str:
     return "text" if dtype in (pl.String, pl.Categorical) else "other"
 
 
-def _likely_unit(columns: Sequence[set[str]]) -> str | None:
-    """Return the column that most tables have and that is called like an identifier of people, if there is one."""
-    people = re.compile(r"(user|customer|person|patient|client|member|account|visitor|employee|student)s?(_?id)?", re.I)
-    names = sorted({name for one in columns for name in one if people.fullmatch(name)})
-    return max(names, key=lambda name: sum(name in one for one in columns), default=None)
+def _likely_units(tables: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the columns that may identify people, the likeliest first. They hold numbers or texts.
+
+    A column that is called like people comes first if it ends with id, then if more tables have it.
+    """
+
+    def rank(name: str) -> tuple[bool, int, str]:
+        return not _is_id(name), -sum(name in types for types in tables), name
+
+    return sorted(
+        {name for types in tables for name, kind in types.items() if kind != "other" and _PEOPLE.fullmatch(name)},
+        key=rank,
+    )
+
+
+_PEOPLE = re.compile(
+    r"(user|customer|person|patient|client|member|account|visitor|employee|student|rider|driver|guest|passenger|"
+    r"subscriber|participant|respondent|household|citizen|resident|worker|donor|author|player|buyer|shopper|subject|"
+    r"cust|uid|pid|people|individual|consumer|borrower|tenant|voter|citizen|teacher|pupil|applicant|contact|device)s?"
+    r"[ _-]?(id|key|no|nr|number|code|uuid|hash)?",
+    re.IGNORECASE,
+)
 
 
 def _key(name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import closing
@@ -13,7 +15,7 @@ from typing import Any, overload
 import duckdb
 import polars as pl
 
-from dp_polars._aggregates.values import stored_bounds
+from dp_polars._aggregates.values import is_number, stored_bounds
 from dp_polars._display.text import escaped
 from dp_polars._engines.duckdb.rows import TableColumn, quoted
 from dp_polars._frame.options import given_domain
@@ -29,7 +31,7 @@ from dp_polars._session.session import Session, check_name
 from dp_polars._session.terms import ROW
 from dp_polars._sql.catalog import Catalog, Database, TableKey, Through
 from dp_polars._sql.connection import GuardedConnection
-from dp_polars._sql.files import TEXT, OpenedFile, ending_of, files_at, inferred_types, open_file
+from dp_polars._sql.files import OpenedFile, inferred_types, is_text, open_file
 from dp_polars._sql.relations import Context, PrivateRelation, table_relation
 from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session
 from dp_polars._sql.syntax_tree import Parser, fold
@@ -81,6 +83,7 @@ class Policy:
         self._files: dict[str, OpenedFile] = {}
         self._keys: dict[str, TableKey] = {}
         self._lists: dict[str, dict[str, list[Any]]] = {}
+        self._columns: dict[str, list[str]] = {}
         self._session: Session | None = None
         self._lock = threading.Lock()
         found, problems = find_sources(document, folder)
@@ -213,18 +216,49 @@ class Policy:
             lines.append(f"periods: {', '.join(document.periods)} (open), which together promise {total.promise()}")
         if document.analysts is not None:
             shares = (f"{name} {float(share):g}" for name, share in document.analysts.items())
-            lines.append(f"analysts: {', '.join(shares)}")
+            more = "; together more than the budget" if sum(document.analysts.values()) > 1 else ""
+            lines.append(f"analysts: {', '.join(shares)}{more}")
+        else:
+            lines.append("analysts: anybody, within the whole budget")
         if document.questions is not None:
             lines.append(f"questions: {', '.join(sorted(document.questions))}")
-        for name, table in document.tables.items():
-            lines.append(f"{name}: {'public' if table.public else 'private'}, {table.source}")
-            for column, own in table.columns.items():
-                said = [] if own.ask else ["may not be asked"]
-                said += [] if own.bounds is None else [f"from {own.bounds[0]} to {own.bounds[1]}"]
-                keys = self._lists.get(name, {}).get(column)
-                said += [f"{len(keys)} public keys"] if keys is not None else ["keys by its type"] if own.keys else []
-                lines.append(f"  {column}: {', '.join(said)}")
+        ledger = document.open_ledger
+        lines.append(f"ledger: {ledger or 'none, so the budget begins anew whenever the policy is loaded'}")
+        for name in document.tables:
+            lines += self._described(name)
         return escaped("\n".join(lines), keep="\n")
+
+    def _described(self, name: str) -> list[str]:
+        """Return what the policy says about a table, and which columns it says nothing about."""
+        table = self._document.tables[name]
+        whole = table.source if table.table is None else f"{table.source}, table {table.table}"
+        lines = [f"{name}: {'public' if table.public else 'private'}, {whole}"]
+        if table.public:
+            return lines
+        if table.on is not None:
+            pairs = (mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in table.on.items())
+            same = f"no two rows of {table.through} have the same {', '.join(table.on.values())}"
+            word = f"; by the owner's word, {same}" if table.unique else ""
+            lines.append(f"  through: {table.through} on {', '.join(pairs)}{word}")
+        if table.unit is not None:
+            named = table.unit.items() if isinstance(table.unit, dict) else ()
+            renamed = ", ".join(f"{ours} is called {here}" for ours, here in named)
+            lines.append(f"  unit: {renamed or table.unit}")
+        caps = [f"{cap} {most}" for cap, most in table.caps.items() if most is not None]
+        lines.append(f"  caps: {', '.join(caps) or 'none: each question says its own'}")
+        lines += [f"  data_version: {table.data_version}"] if table.data_version is not None else []
+        for column, own in table.columns.items():
+            said = [] if own.ask else ["may not be asked"]
+            if own.bounds is not None:
+                said.append(
+                    "bounds are estimated" if own.bounds == "auto" else f"from {own.bounds[0]} to {own.bounds[1]}"
+                )
+            keys = self._lists.get(name, {}).get(column)
+            said += [f"{len(keys)} public keys"] if keys is not None else ["keys by its type"] if own.keys else []
+            lines.append(f"  {column}: {', '.join(said)}")
+        others = [column for column in self._columns.get(name, []) if column not in table.columns]
+        lines += [f"  no rules, so it may be asked: {', '.join(others)}"] if others else []
+        return lines
 
     def __repr__(self) -> str:
         return f"<dp.Policy {escaped(self._name)} with {', '.join(self.tables)}>"
@@ -301,14 +335,13 @@ class Policy:
         epsilon, share, rho
             The spend of each statement that names none, in one of these words.
         """
-        session = self._session_of(analyst)
-        spend = {"epsilon": epsilon, "share": share, "rho": rho}
-        connection = GuardedConnection(self._database(session, analyst), session, spend=spend)
+        connection = self._guarded_connection(analyst, epsilon=epsilon, share=share, rho=rho)
         return connection if analyst is None else AnalystConnection(connection, analyst)
 
-    def _guarded_connection(self, **spend: Number | None) -> GuardedConnection:
-        """Return the owner's connection, for `dp.connect(policy)`."""
-        return self.connect(analyst=None, **spend)
+    def _guarded_connection(self, analyst: str | None = None, **spend: Number | None) -> GuardedConnection:
+        """Return a connection as the owner has it, for `dp.connect(policy)` and the command line."""
+        session = self._session_of(analyst)
+        return GuardedConnection(self._database(session, analyst), session, spend=spend)
 
     # ------------------------------------------------------------------ opening
 
@@ -367,7 +400,7 @@ class Policy:
 
     def _opened(self, table: TablePolicy, source: FoundSource, trial: Session) -> OpenedFile:
         types = table.types
-        if types is None and table.public and ending_of(files_at(source.path)[0]) in TEXT:
+        if types is None and table.public and is_text(source.path):
             types = inferred_types(table.name, source.path)
         opened = open_file(table.name, source.path, types, trial)
         if not opened.identities() <= {one[:2] for one in source.files}:
@@ -457,7 +490,7 @@ class Policy:
         except DPError as error:  # two declarations that contradict each other
             problems.append(PolicyProblem(self._document.line("tables"), str(error)))
             return
-        columns: dict[str, list[str]] = {}
+        columns = self._columns
         for name in tables:
             columns[name] = catalog.known_columns(self._keys[name])
             seen: dict[str, str] = {}
@@ -514,7 +547,7 @@ class Policy:
             wrong(
                 "unit",
                 f"{name} has no unit column {missing[0]}; it has {', '.join(columns[name])}. Write "
-                f'unit = {{ {missing[0]} = "its name here" }}, or through = "orders" and on = "order_id", or '
+                f'unit = {{ {missing[0]} = "its name here" }}, or {_path_example(name, columns, self._document)}, or '
                 "public = true.",
             )
         for one in known.unit.columns:
@@ -545,7 +578,9 @@ class Policy:
                 )
                 continue
             try:
-                if own.bounds is not None:
+                if own.bounds == "auto":
+                    _check_estimated(column, meant.dtype)
+                elif own.bounds is not None:
                     stored_bounds(own.bounds, column, meant.dtype, "the policy", can_estimate=False)
             except DPError as error:
                 problems.append(PolicyProblem(line("bounds"), str(error)))
@@ -584,6 +619,29 @@ def _types_hint(error: DPError) -> str:
     if error.code == "column-types-missing":
         return 'lines of a CSV file must not decide types. Write types = { total = "DOUBLE" }; other columns are text.'
     return str(error)
+
+
+def _path_example(name: str, columns: Mapping[str, list[str]], document: Document) -> str:
+    """Return how a path to the unit is written, with tables and columns of the policy where they can be told."""
+    others = [other for other, table in document.tables.items() if other != name and not table.public]
+    for other in others:
+        shared = [column for column in columns[name] if column in columns[other]]
+        if shared:
+            return f'through = "{other}" and on = "{shared[0]}"'
+    through = others[0] if others else "orders"
+    return f'through = "{through}" and on = {{ {_bare(columns[name][0])} = "its name in {through}" }}'
+
+
+def _bare(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _check_estimated(column: str, dtype: pl.DataType) -> None:
+    """Refuse estimated bounds of a column whose bounds can't be estimated."""
+    if not is_number(dtype):
+        raise InvalidParameterError(
+            f"{column} has the type {dtype}, whose bounds can't be estimated. Write the smallest and the largest value."
+        )
 
 
 def _number(value: Any) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from dp_polars._policy.document import Document, TablePolicy
 from dp_polars._session.periods import NAME
+from dp_polars._sql.delta_tables import delta_version, is_delta, refuse_iceberg
 from dp_polars._sql.files import DATABASES, files_at
 from dp_polars.errors import DPError, PolicyProblem
 
@@ -121,15 +122,12 @@ def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, F
         return f"table names a table of a DuckDB file, but {written} is none. Leave it out.", None
     if is_database and not os.path.isfile(whole):
         return f"There is no file {written} in the policy's folder.", None
-    table_format = _table_format(whole)
-    if table_format:
-        return (
-            f"{written} is a table of {table_format}, whose files also hold rows that were deleted. It is not read "
-            "yet: write its present rows to Parquet files, and name those.",
-            None,
-        )
     try:
-        paths = [whole] if is_database else files_at(whole)
+        refuse_iceberg(whole)
+        if is_delta(whole):
+            paths = [file.path for file in delta_version(whole).files]
+        else:
+            paths = [whole] if is_database else files_at(whole)
     except DPError as error:
         return f"source {written}: {error}", None
     files = set()
@@ -143,16 +141,6 @@ def _source(table: TablePolicy, folder: str, allowed: list[str]) -> tuple[str, F
             return f"There is no file {written} in the policy's folder.", None
         files.add((state.st_dev, state.st_ino, (table.table or "").casefold().removeprefix("main.")))
     return "", FoundSource(whole, frozenset(files), is_database)
-
-
-def _table_format(path: str) -> str:
-    """Return the format of a folder that must not be read as plain Parquet files, or an empty text."""
-    if os.path.isdir(os.path.join(path, "_delta_log")):
-        return "Delta Lake"
-    metadata = os.path.join(path, "metadata")
-    if os.path.isdir(metadata) and any(name.endswith(".metadata.json") for name in os.listdir(metadata)):
-        return "Iceberg"
-    return ""
 
 
 def _shared(document: Document, found: Mapping[str, FoundSource]) -> list[PolicyProblem]:

@@ -29,7 +29,8 @@ from typing import ClassVar, Literal
 
 import polars as pl
 
-from dp_polars._plan.base import Facts, FramePlan, StoredPlan
+from dp_polars._display.text import amount
+from dp_polars._plan.base import USUALLY, Facts, FramePlan, StoredPlan
 from dp_polars._plan.contribution import ONCE, ContributionBounds
 from dp_polars._plan.query import Key, Spend
 from dp_polars._plan.sensitivity import Sensitivity, sensitivity_of, sensitivity_of_bins
@@ -207,6 +208,16 @@ class ProfilePlan(FramePlan, StoredPlan):
     def subtitle(self, part: Part) -> str:
         """Return what a part measures, with the name of its column."""
         return part.what if part.column is None else f"{part.what} of {self.columns[part.column].name}"
+
+    def noise_in_short(self) -> str:
+        """Return what hides a unit in the profile, in a few words."""
+        kinds = dict.fromkeys(part.noise.mechanism.capitalize() for part in self.parts)
+        return f"{' and '.join(kinds)} noise on {len(self.parts)} histograms and counts"
+
+    def error_in_short(self) -> str:
+        """Return how far off the counts may be."""
+        errors = sorted(part.error() for part in self.parts)
+        return f"each count within {amount(errors[0])} to {amount(errors[-1])} units, {USUALLY}"
 
     def facts(self) -> Facts:
         """Return a row for each part: what one unit changes, its share of the spend and its noise."""

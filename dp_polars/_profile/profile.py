@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dp_polars._display.charts.base import portable
 from dp_polars._display.fact_table import AsTable
 from dp_polars._display.html import facts, heading, whole
 from dp_polars._display.text import percent
@@ -199,7 +200,7 @@ class TableProfile(AsTable):
 
         Half of the units have more rows than this in a group. Their rows would count less, and no interval shows how
         far that moves an answer, while intervals show the noise of a larger cap. So this cap is not adopted; give it to
-        a question as `max_rows_per_group=`. The guide has measured examples of both.
+        a question as `max_rows_per_group=`. docs/howto/caps-and-bounds.md has measured examples of both.
         """
         part = next((self._part(what) for what, name in self.capped().items() if name == "max_rows_per_group"), None)
         return None if part is None else COUNTS[min(_bin_at(self.shares(part), 0.5), len(COUNTS) - 1)]
@@ -432,7 +433,7 @@ class TableProfile(AsTable):
         >>> "vconcat" in chart.to_dict()
         True
         """
-        return profile_chart(self)
+        return portable(profile_chart(self))
 
 
 def occupied(noisy: Shares, sure: float, deviation: float) -> NDArray[np.bool_]:

@@ -45,6 +45,8 @@ def present(noisy: pl.DataFrame, plan: Plan) -> pl.DataFrame:
         if aggregate.unfolds is not None:
             frame = frame.unnest(aggregate.name)
     schema = result_schema(plan)
+    if list(frame.schema.items()) == list(schema.items()):
+        return frame
     return frame.select(list(schema)).cast(schema)  # type: ignore[arg-type]
 
 

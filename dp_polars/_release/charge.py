@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import polars as pl
@@ -165,6 +165,18 @@ class OpenQuestions:
         self._session, self._release = session, release
         self.left, self.failed = MOST_QUESTIONS, False
 
+    @contextlib.contextmanager
+    def asking(self, queries: Sequence[object]) -> Iterator[None]:
+        """Let the audit log have an entry for what an analyst asks within the block, answered or refused."""
+        if self._session.analyst_name is None:
+            yield
+            return
+        text = f"{self._release.label}: {'; '.join(map(str, queries))}"
+        with self._session._asking(text, statement=text) as question:
+            yield
+            if not question.noted:  # answered without the rows
+                self._session._note(text, "stored", charge=self._release.id)
+
     def ask(self, questions: int, answer: Callable[[], Result]) -> Result:
         """Return what `answer` computes for this many queries, unless the session is closed.
 
@@ -180,6 +192,7 @@ class OpenQuestions:
                 f"At most {MOST_QUESTIONS:,} queries are answered here, because even answers that cost nothing reveal "
                 f"a little, and {self.left:,} are left. Open another one, which has its own price."
             )
+        self._session._note(self._release.label, "stored", charge=self._release.id)  # paid for when it was opened
         with Deferred() as signals:
             self.left -= questions
             try:

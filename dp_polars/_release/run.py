@@ -48,7 +48,7 @@ def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: boo
 def warn_of_estimates(plan: Plan) -> None:
     """Warn of caps and bounds that were estimated from too few units. Their answers may be wrong by any amount."""
     for name, why in unreliable_texts(plan):
-        advice = f"{name}=" if " " not in name else "max_groups= and max_rows_per_group="
+        advice = f"{name}=" if " " not in name else "max_rows="
         advice = "bounds=" if name.startswith("bounds") else advice
         warnings.warn(
             f"The {name} may be far from the data: {why}. They may cut off most of the data, so confidence= gives no "

@@ -196,8 +196,7 @@ class Ledger:
     def in_memory(cls, terms: Terms, defaults: str) -> Ledger:
         """Return a new ledger that ends with this process."""
         with storage.translated("the ledger in memory"):
-            connection = storage.connect(":memory:")
-            storage.initialise(connection, terms.to_json(), defaults)
+            connection = storage.connect_memory(terms.to_json(), defaults)
         return cls(None, connection)
 
     @classmethod

@@ -17,11 +17,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Protocol
 
-from dp_polars._numbers import MIN_EPSILON, Number, boundary, delta_of, epsilon_of, positive
+from dp_polars._numbers import MAX_EPSILON, MIN_EPSILON, Number, boundary, delta_of, epsilon_of, positive
 from dp_polars._session.cost import Cost
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
 from dp_polars.theory import approximate_to_zcdp, pure_to_zcdp, zcdp_of_exponential_mechanism
+from dp_polars.theory.conversions import rho_of_pure_loss
 
 SMALLEST_SHARE = Fraction(1, 100_000)
 
@@ -167,14 +168,19 @@ def _epsilon_of_rho(terms: Terms, rho: Fraction) -> Fraction | float:
 @lru_cache(maxsize=256)
 def epsilon_of_rho(rho: Fraction) -> Fraction | None:
     """Return the largest epsilon of a pure release that costs at most this rho, or None if there is none."""
+    # A float is at most rho if it is at most the largest float that is. Comparing floats makes the search cheap.
+    most = float(rho)
+    if Fraction(most) > rho:
+        most = math.nextafter(most, 0.0)
+    beyond = float(rho) + math.sqrt(2 * float(rho)) + 1
+    price = rho_of_pure_loss if beyond <= MAX_EPSILON else pure_to_zcdp
 
     def fits(epsilon: float) -> bool:
-        return Fraction(pure_to_zcdp(epsilon)) <= rho
+        return price(epsilon) <= most
 
     least = float(MIN_EPSILON)
     if not fits(least):
         return None
-    beyond = float(rho) + math.sqrt(2 * float(rho)) + 1
     return Fraction(repr(boundary(fits, inside=least, outside=beyond, tolerance=1e-12)))
 
 

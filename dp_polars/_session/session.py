@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from dp_polars._display.charts.base import portable
 from dp_polars._display.session import budget_chart, session_html, session_text
 from dp_polars._display.text import percent, refused_parts
 from dp_polars._numbers import Number, exact, flag_of
@@ -71,6 +72,10 @@ class Session:
         The columns that are constant for each unit.
     max_groups, max_rows_per_group
         The default contribution bounds: groups per unit, and rows per unit and group. "auto" estimates them.
+    max_rows
+        The default cap on the rows of a unit in all groups together. Aggregates use it in place of `max_rows_per_group`
+        and, where it is enough, of `max_groups`; see `dp.Options`. Choices, streams and syntheses use
+        `max_rows_per_group`.
     queries
         The number of queries that the session is planned for, profiles included. A query that names no spend gets the
         share 1/queries, and all of them fit. In an approximate session, a share is a part of the sum of epsilons or of
@@ -112,6 +117,7 @@ class Session:
         per_unit: str | Sequence[str] = (),
         max_groups: Cap = None,
         max_rows_per_group: Cap = None,
+        max_rows: Cap = None,
         queries: int | None = None,
         key_delta: Number | None = None,
         ledger: str | Path | None = None,
@@ -126,7 +132,11 @@ class Session:
             key_delta=key_delta,
         )
         defaults = read_defaults(
-            per_unit=per_unit, max_groups=max_groups, max_rows_per_group=max_rows_per_group, queries=queries
+            per_unit=per_unit,
+            max_groups=max_groups,
+            max_rows_per_group=max_rows_per_group,
+            max_rows=max_rows,
+            queries=queries,
         )
         chosen = replace(defaults, account=chosen_account(terms, defaults.queries, defaults.max_groups))
         if ledger == ":memory:":
@@ -350,7 +360,9 @@ class Session:
         `analyst` is who asked, as the process claimed, and `asked` the SQL statement or a description of the question.
         `outcome` is "committed", "failed" or "reserved" for a question that was charged, "stored" if its answer was
         found again, and "refused" if it did not fit the budget or was not allowed; `reason` is then the code of the
-        error. `share` is the part of the budget that its charge used.
+        error: "internal-error" stands for an error of the library itself, and "interrupted" for a question that was
+        stopped before it was charged. `question` is the plan of a charge in short. `share` is the part of the budget
+        that it used, and `epsilon`, `delta` and `rho` its price.
 
         Examples
         --------
@@ -361,9 +373,13 @@ class Session:
         >>> session.audit_log().select("analyst", "asked", "outcome", "share").rows()
         [('team-a', 'people', 'failed', 0.2)]
         """
-        parts = {row["id"]: row["share"] for row in self.export().select("id", "share").iter_rows(named=True)}
-        return pl.DataFrame(
-            [
+        records = self._ledger.audit()
+        charges = {row["id"]: row for row in self.export().iter_rows(named=True)}  # read later, so none is missing
+        rows = []
+        for record in records:
+            charge = {} if record.charge is None else charges[record.charge]
+            paid = {} if record.outcome in ("stored", "refused") else charge
+            rows.append(
                 {
                     "at": record.at,
                     "analyst": record.analyst,
@@ -371,13 +387,16 @@ class Session:
                     "outcome": record.outcome,
                     "reason": record.reason,
                     "charge": record.charge,
-                    "share": 0.0 if record.outcome in ("stored", "refused") else parts.get(record.charge or 0, 0.0),
+                    "question": charge.get("label"),
+                    **{name: paid.get(name, 0.0) for name in ("share", "epsilon", "delta", "rho")},
                 }
-                for record in self._ledger.audit()
-            ],
+            )
+        texts = ("at", "analyst", "asked", "outcome", "reason")
+        return pl.DataFrame(
+            rows,
             schema={
-                "at": pl.String, "analyst": pl.String, "asked": pl.String, "outcome": pl.String, "reason": pl.String,
-                "charge": pl.Int64, "share": pl.Float64,
+                **dict.fromkeys(texts, pl.String()), "charge": pl.Int64(), "question": pl.String(),
+                **dict.fromkeys(("share", "epsilon", "delta", "rho"), pl.Float64()),
             },
         )  # fmt: skip
 
@@ -387,7 +406,30 @@ class Session:
             self._ledger.note(self._asker(asked), outcome, charge=charge, reason=reason)
 
     def _asker(self, asked: str) -> Asker:
-        return Asker(self._analyst or "", (_ASKED.get() or asked)[:_LONGEST_QUESTION])
+        question = _ASKED.get()
+        if question is not None:
+            question.noted = True
+            asked = question.text or f"{question.steps}{asked}"
+        whole = asked[:_LONGEST_QUESTION].encode("utf-8", "backslashreplace").decode()  # halves of characters
+        return Asker(self._analyst or "", whole)
+
+    @contextmanager
+    def _asking(self, described: str, *, statement: str | None = None, steps: str = "") -> Iterator[_Asked]:
+        """Let the audit log have an entry for a question that is asked within the block, whatever comes of it.
+
+        `statement` is the question as it was asked. Without it, an entry has the `steps` before the question and the
+        label of what was charged, or `described` if it was refused. An error of the library itself is an entry, too.
+        """
+        question = _Asked(statement, steps)
+        token = _ASKED.set(question)
+        try:
+            yield question
+        except BaseException as error:
+            if not question.noted:
+                self._note(described, "refused", reason=_reason(error))
+            raise
+        finally:
+            _ASKED.reset(token)
 
     def _check_owner(self, what: str) -> None:
         if self._analyst is not None:
@@ -719,6 +761,7 @@ class Session:
                 entry,
                 partial(self._read, entry.id),
                 part=partial(self._part, entry),
+                terms=self._terms,
                 stored=False,
                 plan=self._plans.get(entry.id),
             )
@@ -751,13 +794,14 @@ class Session:
 
     def _shown(self, entry: Entry, frame: pl.DataFrame, plan: object) -> Release:
         """Return a stored release with a frame that presents its noisy numbers in another way."""
-        return Release(entry, lambda: frame, part=partial(self._part, entry), stored=True, plan=plan)
+        return Release(entry, lambda: frame, part=partial(self._part, entry), terms=self._terms, stored=True, plan=plan)
 
     def _released(self, entry: Entry, frame: bytes) -> Release:
         return Release(
             entry,
             lambda: from_ipc(frame, entry.id),
             part=partial(self._part, entry),
+            terms=self._terms,
             stored=True,
             plan=self._plans.get(entry.id),
         )
@@ -883,7 +927,7 @@ class Session:
         >>> "layer" in session.plot().to_dict()
         True
         """
-        return budget_chart(self)
+        return portable(budget_chart(self))
 
     def __repr__(self) -> str:
         terms = self._terms.described()
@@ -958,7 +1002,23 @@ def check_text(text: str, name: str) -> None:
 
 _STACK: ContextVar[tuple[Session | None, ...]] = ContextVar("dp_polars_sessions", default=())
 
-_ASKED: ContextVar[str | None] = ContextVar("dp_polars_asked", default=None)
+
+class _Asked:
+    """A question under way: its text, and whether the audit log has an entry for it."""
+
+    def __init__(self, text: str | None, steps: str) -> None:
+        self.text, self.steps, self.noted = text, steps, False
+
+
+_ASKED: ContextVar[_Asked | None] = ContextVar("dp_polars_asked", default=None)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a question was refused, in a word that tells nothing of the error's text."""
+    if isinstance(error, DPError):
+        return str(error.code)
+    return "internal-error" if isinstance(error, Exception) else "interrupted"
+
 
 _MAY_SPEND: ContextVar[Session | Literal["any", "none"]] = ContextVar("dp_polars_may_spend", default="any")
 
@@ -989,16 +1049,6 @@ def current_session() -> Session | None:
     """
     stack = _STACK.get()
     return stack[-1] if stack else None
-
-
-@contextmanager
-def asked_as(statement: str) -> Iterator[None]:
-    """Let the audit log show this statement for every question that is asked within the block."""
-    token = _ASKED.set(statement)
-    try:
-        yield
-    finally:
-        _ASKED.reset(token)
 
 
 @contextmanager

@@ -338,6 +338,7 @@ class Defaults:
     per_unit: tuple[str, ...] = ()
     max_groups: Cap = None
     max_rows_per_group: Cap = None
+    max_rows: Cap = None
     queries: int | None = None
     account: Account | None = None
     """The account in which shares are counted, chosen when the session was opened (see `accounts`)."""
@@ -354,7 +355,7 @@ class Defaults:
 
 
 def read_defaults(
-    *, per_unit: str | Sequence[str], max_groups: Cap, max_rows_per_group: Cap, queries: int | None
+    *, per_unit: str | Sequence[str], max_groups: Cap, max_rows_per_group: Cap, max_rows: Cap, queries: int | None
 ) -> Defaults:
     """Return the defaults for the arguments of a session."""
     names = (per_unit,) if isinstance(per_unit, str) else tuple(per_unit)
@@ -364,6 +365,7 @@ def read_defaults(
         per_unit=names,
         max_groups=_cap(max_groups, "max_groups"),
         max_rows_per_group=_cap(max_rows_per_group, "max_rows_per_group"),
+        max_rows=_cap(max_rows, "max_rows"),
         queries=None if queries is None else count_of(queries, "queries"),
     )
 

@@ -7,7 +7,9 @@ it is ordinary SQL, which runs in the sandbox over the released rows. What isn't
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -27,7 +29,7 @@ from dp_polars._sql.joins import joined
 from dp_polars._sql.pivots import pivot_select
 from dp_polars._sql.plain_sql import PLAIN, private_sql
 from dp_polars._sql.private_joins import compared, conjuncts, join_on_unit, stacked
-from dp_polars._sql.public_facts import schema_query
+from dp_polars._sql.public_facts import columns_alone, schema_query, without_rows
 from dp_polars._sql.relations import (
     Context,
     PrivateRelation,
@@ -139,8 +141,16 @@ class Analysis:
 
     above: Node
     aggregations: tuple[Aggregation, ...]
-    labels: tuple[tuple[str, str], ...] = ()
-    """Each aggregate and window of the statement, and what it is: see `PRIVATE_ANSWER` and the words after it."""
+    labelled: tuple[tuple[Callable[[], str], str], ...] = ()
+    """How to write each aggregate and window of the statement, and what it is: see `PRIVATE_ANSWER` and what follows.
+
+    Only previews write them.
+    """
+
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """Each aggregate and window of the statement as text, and what it is."""
+        return tuple(dict.fromkeys((one_line(text(), _LONGEST_NAME), what) for text, what in self.labelled))
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,10 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
     `intervals` are those that the statement's options want beside the private aggregates of the outermost SELECT.
     """
     analyser = _Analyser(context, intervals)
+    rest = without_rows(node)
+    relation = _Analyser(context).query(rest, {}, top=True) if rest is not None else None
+    if isinstance(relation, PrivateRelation) and len(relation.tables) == 1:  # its columns are public
+        return Analysis(columns_alone(relation.tables[0].columns, context.parser), (), ())
     relation = analyser.query(node, {}, top=True)
     if isinstance(relation, PrivateRelation):
         aggregates = "private aggregates: dp_count(*), dp_count_units(), dp_sum(x, 0, 100), dp_avg(x, 0, 100)"
@@ -171,7 +185,7 @@ def analyse(node: Node, context: Context, intervals: WantedIntervals | None = No
     found = analyser.aggregations
     if context.clock.used:
         found = [replace(one, queries=tuple(replace(own, reads_clock=True) for own in one.queries)) for one in found]
-    return Analysis(without_places(relation.node), tuple(found), tuple(dict.fromkeys(analyser.labels)))
+    return Analysis(without_places(relation.node), tuple(found), tuple(analyser.labelled))
 
 
 def private_relation(node: Node, context: Context) -> Relation:
@@ -187,7 +201,7 @@ class _Analyser:
         self._unnamed = 0  # subqueries without an alias so far
         self._views: list[str] = []  # the views whose definitions are being read
         self.aggregations: list[Aggregation] = []
-        self.labels: list[tuple[str, str]] = []
+        self.labelled: list[tuple[Callable[[], str], str]] = []
 
     # ------------------------------------------------------------------ queries
 
@@ -231,8 +245,9 @@ class _Analyser:
         for item in _expressions(node):
             window = item["class"] == "WINDOW"
             if window or is_private_call(item) or fold(item.get("function_name", "")) in _AGGREGATES:
-                text = "count(*)" if item.get("function_name") == "count_star" else self._text({**item, "alias": ""})
-                self.labels.append((one_line(text, _LONGEST_NAME), windows if window and windows else what))
+                every = item.get("function_name") == "count_star"
+                text = (lambda: "count(*)") if every else partial(self._text, {**item, "alias": ""})
+                self.labelled.append((text, windows if window and windows else what))
 
     def _set_operation(self, node: Node, ctes: dict[str, Relation]) -> Relation:
         names = [name for name in ("left", "right") if isinstance(node.get(name), dict)]
@@ -511,7 +526,7 @@ class _Analyser:
         node = qualified(without_lateral_aliases(node, scope), scope)
         if node.get("sample"):
             raise self._refuse(node, "A sample depends on which other rows exist.")
-        node = self._counting_units(node, relation, scope)
+        node = self._with_public_lists(self._counting_units(node, relation, scope), ctes)
         if has_grouping_sets(node):
             return self._in_sets(node, relation, ctes, top=top)
         node, ends = with_ends(node, self._context, self._intervals if top else _of_inner(self._intervals))
@@ -542,6 +557,49 @@ class _Analyser:
             released[canonical(key.node)] = self._shown_key(key, table, name)
         above = self._above(node, table, released, keys, ctes)
         return PublicRelation(above, (_output(above, relation),), relation.sources, released=True)
+
+    def _with_public_lists(self, node: Node, ctes: dict[str, Relation]) -> Node:
+        """Replace queries of public rows behind `keys :=` and `candidates :=` by the values that they list."""
+        listed: dict[str, str] = {}
+
+        def value_of(item: Node) -> Node | None:
+            if item.get("subquery_type") != "SCALAR":
+                return None
+            text = canonical(item)
+            if text not in listed:
+                listed[text] = unused_name("listed", self._context.parameters)
+                parameters = {**self._context.parameters, listed[text]: self._public_values(item, ctes)}
+                self._context = replace(self._context, parameters=parameters)
+            taken = {"class": "PARAMETER", "type": "VALUE_PARAMETER", "identifier": listed[text]}
+            return {**taken, "alias": item.get("alias", ""), "query_location": item.get("query_location")}
+
+        def change(item: Node) -> Node | None:
+            if not is_private_call(item):
+                return None
+            given = [
+                {**one, "expression": replaced(one["expression"], value_of)}
+                if fold(one["name"]) in ("keys", "candidates")
+                else one
+                for one in item["arguments"]
+            ]
+            return {**item, "arguments": given}
+
+        if not any(item["class"] == "SUBQUERY" for call in _private_calls(node) for item in walk(call)):
+            return node
+        places = {name: node[name] for name in ("select_list", "having", "qualify", "modifiers") if node.get(name)}
+        return {**node, **replaced(places, change)}
+
+    def _public_values(self, item: Node, ctes: dict[str, Relation]) -> list[Any]:
+        """Return the rows of a query of public rows: values, or tuples if there are several columns."""
+        inner = self.query(item["subquery"]["node"], ctes)
+        if isinstance(inner, PrivateRelation) or inner.released:
+            raise self._refuse(
+                item,
+                "A list of keys or candidates is public. It can be read from public tables, but not from private rows "
+                "or from answers: con.public(name) is the owner's word that a table is public.",
+            )
+        frame = self._context.catalog.public_frame(inner.node).unique(maintain_order=True)
+        return frame.to_series().to_list() if frame.width == 1 else frame.rows()
 
     def _counting_units(self, node: Node, relation: PrivateRelation, scope: Scope) -> Node:
         """Replace dp_count_distinct(unit) and dp_count(DISTINCT unit) by dp_count_units(), which means the same."""

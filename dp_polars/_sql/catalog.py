@@ -296,9 +296,12 @@ class Catalog:
         declared = key in self._database.units or self._database.through(key) is not None
         if not is_view or declared or tuple(map(fold, full[:2])) != tuple(map(fold, self._here)):
             return None
-        _, number, schema, name = key
-        for own_number, _, own_schema, own, text in self._listed[3]:
-            if (own_number, fold(own_schema), fold(own)) != (number, schema, name):
+        (views,) = self._run(
+            "SELECT database_oid, schema_name, view_name, sql FROM system.main.duckdb_views() "
+            "WHERE NOT internal AND NOT temporary"
+        )
+        for number, schema, own, text in views:
+            if ("table", str(number), fold(schema), fold(own)) != key:
                 continue
             for written in (own, quoted(own)):
                 begin = f"CREATE VIEW {written} AS "
@@ -374,17 +377,19 @@ class Catalog:
 
     @cached_property
     def _listed(self) -> list[list[Any]]:
-        """The current schema, the databases, the tables and the views, as DuckDB lists them."""
+        """The current schema, the databases, the tables and the views, as DuckDB lists them.
+
+        Each statement asks for them, so this asks for no more than names: filters and casts are cheaper in Python, and
+        the texts of views, of which DuckDB has many of its own, take longer than everything else.
+        """
         # System functions are called by their full names, because a macro of the user may have the short name.
-        kinds = (
-            f"SELECT database_oid::VARCHAR, database_name, schema_name, {kind}_name, "  # noqa: S608 - own words
-            f"coalesce(sql, 'generated') FROM system.main.duckdb_{kind}s() WHERE NOT internal AND NOT temporary"
-            for kind in ("table", "view")
-        )
         return self._run(
             "SELECT system.main.current_database(), system.main.current_schema()",
-            "SELECT database_oid::VARCHAR, database_name, path, type, internal FROM system.main.duckdb_databases()",
-            *kinds,
+            "SELECT database_oid, database_name, path, type, internal FROM system.main.duckdb_databases()",
+            "SELECT database_oid, database_name, schema_name, table_name, sql, internal OR temporary "
+            "FROM system.main.duckdb_tables()",
+            "SELECT database_oid, database_name, schema_name, view_name, NULL, internal OR temporary "
+            "FROM system.main.duckdb_views()",
         )
 
     @cached_property
@@ -399,11 +404,13 @@ class Catalog:
         _, databases, tables, views = self._listed
         native = {number for number, _, _, kind, _ in databases if kind == "duckdb"}
         for kind, rows in (("table", tables), ("view", views)):
-            for number, *path, text in rows:
+            for number, *path, text, hidden in rows:
+                if hidden:
+                    continue
                 lower = tuple(fold(part) for part in path)
-                key = ("table", number, *lower[1:])
+                key = ("table", str(number), *lower[1:])
                 found[lower] = (key, tuple(path), kind == "view")
-                if kind == "table" and number in native and "generated" not in fold(text):
+                if kind == "table" and number in native and text is not None and "generated" not in fold(text):
                     self._stored.add(key)
         return found
 
@@ -442,7 +449,22 @@ class Catalog:
         known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
         # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
         # all rows are read.
-        return table_rows(self._snapshot, table.path, known, narrow=table.key in self._stored)
+        stored = table.key in self._stored
+        listed = [name for name, one in known.items() if one.dtype == pl.Boolean or isinstance(one.dtype, pl.Enum)]
+        never = self._never_null(table, listed) if listed and stored else frozenset()
+        return table_rows(self._snapshot, table.path, known, narrow=stored, never_null=never)
+
+    def _never_null(self, table: KnownTable, columns: Iterable[str]) -> frozenset[str]:
+        """Return the columns that a constraint of the database keeps from being null."""
+        (rows,) = self._run(
+            "SELECT database_oid::VARCHAR, schema_name, table_name, constraint_column_names "
+            "FROM system.main.duckdb_constraints() WHERE constraint_type = 'NOT NULL'"
+        )
+        found = [
+            names for number, schema, name, names in rows if ("table", number, fold(schema), fold(name)) == table.key
+        ]
+        kept = {fold(name) for names in found for name in names}
+        return frozenset(name for name in columns if fold(name) in kept)
 
     def close(self) -> None:
         """End the transaction in which private rows were read."""
@@ -525,7 +547,8 @@ class Catalog:
     @cached_property
     def _database_places(self) -> dict[str, str]:
         """The real path of each attached database by its number, or "" if it is in memory."""
-        return {number: "" if path is None else os.path.realpath(path) for number, _, path, _, _ in self._listed[1]}
+        places = {str(number): path for number, _, path, _, _ in self._listed[1]}
+        return {number: "" if path is None else os.path.realpath(path) for number, path in places.items()}
 
     @property
     def _database_files(self) -> list[str]:
@@ -540,6 +563,10 @@ class Catalog:
             return self._sandbox.columns(named, tables, self._parameters)
         except duckdb.Error as error:
             raise unbound(error) from None
+
+    def check_text(self, query: Node, released: Mapping[str, pl.DataFrame]) -> None:
+        """Check the text of a query that is known to bind."""
+        self._sandbox.checked_text(query, frozenset(released))
 
     def public_frame(self, query: Node) -> pl.DataFrame:
         """Run a query over public tables and return its rows."""
@@ -593,8 +620,11 @@ class Catalog:
             cursor.close()
 
     def _run(self, *texts: str) -> list[list[Any]]:
-        """Return the rows of several queries, which share a cursor because opening one costs as much as a query."""
-        cursor = self._database.cursor()
+        """Return the rows of several queries about system tables, which no setting of a cursor matters to.
+
+        They share a cursor because opening one costs as much as a query.
+        """
+        cursor = self._database.connection.cursor()
         try:
             return [cursor.execute(sql).fetchall() for sql in texts]
         finally:

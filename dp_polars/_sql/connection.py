@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
@@ -21,7 +22,7 @@ from dp_polars._numbers import Number, confidence_of, exact, flag_of
 from dp_polars._plan.plan import Plan
 from dp_polars._profile.plan import ProfilePlan
 from dp_polars._session.releases import Release
-from dp_polars._session.session import Session, asked_as
+from dp_polars._session.session import Session
 from dp_polars._session.terms import UnitWords, table_unit
 from dp_polars._sql.aggregate_calls import CUT_HAS_NO_COLUMN
 from dp_polars._sql.analysis import analyse
@@ -38,13 +39,16 @@ from dp_polars._sql.sandbox import check_parameter
 from dp_polars._sql.spark_tables import SparkDatabase, is_spark_session, spark_table
 from dp_polars._sql.summaries import SummaryStatement, is_summary, summary_statement
 from dp_polars._sql.syntax_tree import Node, Parser, fold, parameters_of, sandbox
-from dp_polars.errors import DPError, InvalidParameterError
+from dp_polars.errors import InvalidParameterError
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 _PARAMETER_TYPES = (
     bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, type(None)
 )  # fmt: skip
+
+
+_LARGEST_SHOWN = 10**40  # Python refuses to write integers of thousands of digits
 
 
 class Plans(list[Plan | ChoicePlan]):
@@ -93,8 +97,8 @@ class GuardedConnection:
     >>> query = "SELECT dp_count(*, epsilon := 0.5) AS n FROM visits JOIN names USING (region)"
     >>> con.preview(query).expected_error()
     6.0
-    >>> round(con.execute(query).fetchall()[0][0], -3), con.pl().columns
-    (1000, ['n'])
+    >>> round(con.execute(query).fetchall()[0][0], -3), con.pl().columns, con.rowcount
+    (1000, ['n'], 1)
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class GuardedConnection:
         self._parser = Parser()
         self._result: Any = None
         self._table: Any = None
+        self._description: Any = None
         self._paid: tuple[Release, ...] = ()
         """The releases behind the last answer, new or stored."""
 
@@ -136,7 +141,7 @@ class GuardedConnection:
         name
             The name of the table in SQL.
         source
-            A frame, or the path of a file. A folder, or a pattern such as "visits/*.parquet", is one table of all its
+            A frame, or the path of a file. A folder, or a pattern such as `visits/*.parquet`, is one table of all its
             files. They must have one format and the same columns, and the list of files counts as public.
         types
             The types of a CSV file's columns, such as `{"amount": "DOUBLE"}`. Columns that are not listed are text. The
@@ -247,7 +252,7 @@ class GuardedConnection:
         ['people']
         """
         # A cursor of its own: DuckDB refuses a connection that another thread is using.
-        return self._results.cursor().from_arrow(self._answer(query, _parameters(params), options))
+        return self._results.cursor().from_arrow(self._answer(query, params, options))
 
     def execute(self, query: str, parameters: Parameters = None, **options: Any) -> GuardedConnection:
         """Run a statement. Fetch its rows from this connection, as in Python's database API.
@@ -255,10 +260,11 @@ class GuardedConnection:
         Options are those of `sql`. Tools that pass none get the spend of the connection.
         """
         cursor = self._results.cursor()
-        self._table = self._answer(query, _parameters(parameters), options)
+        self._table = self._answer(query, parameters, options)
         self._result = cursor
         self._result.register("dp_result", self._table)
         self._result.execute("FROM dp_result")
+        self._description = self._result.description
         return self
 
     def preview(
@@ -289,15 +295,14 @@ class GuardedConnection:
             spent = spent + plan.cost
         return plans[0] if len(plans) == 1 else Plans(plans, labels)
 
-    def _answer(self, query: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
+    def _answer(self, query: str, parameters: Parameters, options: dict[str, Any]) -> Any:
         """Run a statement and return its rows as an Arrow table."""
         self._paid = ()
-        with asked_as(query):
-            try:
-                statement = self._planned(query, parameters, options)
-            except DPError as refusal:
-                self._session._note(query, "refused", reason=refusal.code)
-                raise
+        if not isinstance(query, str):
+            raise InvalidParameterError("A statement must be a text: con.sql('SELECT ...').")
+        asked = _with_parameters(query, parameters)
+        with self._session._asking(asked, statement=asked):
+            statement = self._planned(query, _parameters(parameters), options)
             try:
                 return statement.answer()
             finally:
@@ -333,7 +338,7 @@ class GuardedConnection:
         if confidence is not None:
             wanted = WantedIntervals(confidence_of(confidence), of_values=options.get("interval") == "value")
         options = {name: value for name, value in options.items() if name != "confidence"}
-        with in_sql(options):
+        with self._for_analysts(), in_sql(options):
             planned = self._analysed(node, context, wanted, options)
             ranks = {} if wanted is None else planned.rank_ends()
             if wanted is not None and ranks:  # what is counted beside a quantile decides which ranks it has
@@ -346,6 +351,19 @@ class GuardedConnection:
             )
         planned.check_above()
         return planned
+
+    @contextmanager
+    def _for_analysts(self) -> Iterator[None]:
+        """Say in an error about a missing cap where a question to a policy's tables has its options."""
+        try:
+            yield
+        except InvalidParameterError as error:
+            code: str = error.code
+            if self._database.rules and code in ("row-cap-missing", "group-cap-missing"):
+                name = "max_groups" if code == "group-cap-missing" else "max_rows_per_group"
+                where = f"(in a dp_ aggregate, or for the statement: con.sql(query, {name}=10))"
+                error.args = (error.args[0].replace("(here or in the session)", where), *error.args[1:])
+            raise
 
     def _analysed(
         self, node: Node, context: Context, wanted: WantedIntervals | None, options: dict[str, Any]
@@ -378,8 +396,13 @@ class GuardedConnection:
 
     @property
     def description(self) -> Any:
-        """The columns of the last result."""
-        return self._fetching().description
+        """The columns of the last result, also after it is closed; None before the first statement."""
+        return self._description
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows of the last answer; -1 before the first statement."""
+        return -1 if self._table is None else int(self._table.num_rows)
 
     def fetchone(self) -> Any:
         """Return the next row of the last result."""
@@ -418,7 +441,7 @@ class GuardedConnection:
         """Return another guarded connection with the same tables, session and declarations."""
         other = GuardedConnection.__new__(GuardedConnection)
         other.__dict__.update(self.__dict__)
-        other._result, other._owns = None, False
+        other._result, other._table, other._description, other._owns = None, None, None, False
         return other
 
     def _paid_by(self, session: Session) -> GuardedConnection:
@@ -484,6 +507,22 @@ def _through(
             "belong to several units there. Add one, or say unique=True if you know that no two rows have the same key."
         )
     return label
+
+
+def _with_parameters(query: str, given: Parameters) -> str:
+    """Return a statement with its parameters, as the audit log shows it."""
+    if not given or not isinstance(given, Mapping | Sequence):
+        return query
+    pairs = given.items() if isinstance(given, Mapping) else enumerate(given, start=1)
+    return f"{query} -- with {', '.join(f'{name} = {_shown_parameter(value)}' for name, value in pairs)}"
+
+
+def _shown_parameter(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown_parameter, value))}]"
+    if not isinstance(value, _PARAMETER_TYPES):
+        return f"a {type(value).__name__}"  # it will be refused
+    return repr(value) if not isinstance(value, int) or abs(value) < _LARGEST_SHOWN else "a large integer"
 
 
 def _parameters(given: Parameters) -> dict[str, Any]:

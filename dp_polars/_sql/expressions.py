@@ -425,15 +425,16 @@ _COMPARISONS = {
 
 def _in_one_zone(given: list[Expression]) -> list[Expression]:
     """Return the time of the statement without its zone beside timestamps that have none, which count as UTC."""
-    plain = [one for one in given if one.dtype == pl.Datetime("us") and not isinstance(one, Constant)]
-    if not plain:
+    if not any(one.dtype == pl.Datetime("us") and one.columns for one in given):
         return given
-    return [
-        Constant(one.value, pl.Datetime("us"))
-        if isinstance(one, Constant) and one.dtype == pl.Datetime("us", "UTC")
-        else one
-        for one in given
-    ]
+    return [_without_zone(one) if one.dtype == pl.Datetime("us", "UTC") and not one.columns else one for one in given]
+
+
+def _without_zone(moment: Expression) -> Expression:
+    """Return a constant instant, or `now() - INTERVAL 30 DAYS`, as a timestamp in UTC."""
+    if isinstance(moment, Constant):
+        return Constant(moment.value, pl.Datetime("us"))
+    return apply("replace_zone", moment, zone=None)
 
 
 def _in_utc(series: pl.Series) -> pl.Series:
@@ -455,9 +456,28 @@ def _columns(found: Expression) -> list[Column]:
     return [column for inner in found.arguments for column in _columns(inner)] if isinstance(found, Apply) else []
 
 
+_PRIVATE = {
+    "approx_count_distinct": "dp_count_distinct", "approx_quantile": "dp_quantile", "covar_pop": "dp_covar",
+    "covar_samp": "dp_covar", "approx_top_k": "dp_top_k", "regr_slope": "dp_linear_regression",
+    "regr_intercept": "dp_linear_regression",
+}  # fmt: skip
+"""The private aggregate to use in place of one of DuckDB's, where it is not `dp_` and its name."""
+
+
 def _no_function(name: str) -> str:
     if name.startswith("dp_"):
         return f"There is no private aggregate {name}{closest(name, sorted(PRIVATE))}."
+    if name == "struct_pack":
+        return (
+            "A struct can't be made of private rows. dp_budget() is read above them: SELECT dp_count(*), "
+            "dp_budget().remaining FROM t."
+        )
+    private = _PRIVATE.get(name, f"dp_{name}")
+    if private in PRIVATE:
+        return (
+            f"{name} combines rows of several people, which only private aggregates may do: {private}. Over the rows "
+            "of one person it is not available."
+        )
     name = "count(*)" if name == "count_star" else name
     return (
         f"{name} is not among the functions that are known to read a single row only, or rows of one unit. Instead of "
@@ -706,7 +726,9 @@ def _moved(reader: Reader, node: Node, moment: Read, span: Interval) -> Expressi
 def _quotient(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
     values = reader.values(given)
     if any(kind_of(value.dtype) not in ("integer", "boolean", "null") for value in values):
-        raise reader.refuse(node, "// divides whole numbers only; use / for other numbers.")
+        raise reader.refuse(
+            node, "// divides whole numbers only; use / for other numbers, and floor(x / 100) for bins."
+        )
     return apply("truncdiv", *values)
 
 
@@ -729,8 +751,16 @@ def _remainder(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
 
 @_function("round", least=1, most=2)
 def _round(reader: Reader, node: Node, given: Sequence[Node]) -> Read:
-    digits = reader.whole(given[1], "The number of digits", low=0, high=15) if len(given) > 1 else 0
-    return apply("round", reader.value(given[0]), digits=digits)
+    digits = reader.whole(given[1], "The number of digits", low=-15, high=15) if len(given) > 1 else 0
+    value = reader.value(given[0])
+    if digits >= 0:
+        return apply("round", value, digits=digits)
+    if kind_of(value.dtype) == "integer":
+        raise reader.refuse(
+            node, f"round takes no negative digits for whole numbers. Write x // {10**-digits} for bins."
+        )
+    tens = Constant(float(10**-digits), _FLOAT)
+    return apply("mul", apply("round", apply("div", value, tens), digits=0), tens)
 
 
 @_function("round_even", least=2)

@@ -8,6 +8,8 @@ A file is identified by its real path, device, inode, size, modification time an
 reads the same file finds the same stored releases, and a file that was written to is another source. The fact that a
 file was touched counts as public.
 
+A folder of Delta Lake is the version that is present when it is opened.
+
 A folder, or a pattern such as `visits/*.parquet`, is one table of several files. They have one format and the same
 columns, and all of them identify the table. The list of files and their names count as public.
 
@@ -38,6 +40,8 @@ from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._session.session import Session
+from dp_polars._sql.delta_tables import DeltaVersion, delta_rows, delta_version, is_delta, refuse_iceberg
+from dp_polars._sql.file_states import FileState, file_state, state_from
 from dp_polars._sql.frames import lazy_of, plain, schema_of
 from dp_polars._sql.text_files import complete_types, header_of, inferred, separator_of, texts_of, typed
 from dp_polars._sql.types import declared_type
@@ -57,18 +61,6 @@ COLUMN_TYPES = "column types"
 Types = Mapping[str, str] | Literal["infer"] | None
 
 _FAILURES = (Exception, pl.exceptions.PanicException)
-
-
-@dataclass(frozen=True)
-class FileState:
-    """The file that a path led to, and when it last changed."""
-
-    path: str
-    device: int
-    inode: int
-    size: int
-    modified: int
-    changed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +117,7 @@ class OpenedFile:
         if self.path is None:
             return source_identity(self._origin, None, None)
         types = None if self.types is None else list(self.types.items())
-        return b"file:" + json.dumps([astuple(self.read or _state(self.path)), types]).encode()
+        return b"file:" + json.dumps([astuple(self.read or file_state(self.path)), types]).encode()
 
     def owned_name(self, name: str, version: str) -> builtins.bytes:
         """Return the identity that the owner gave the rows: name, version and files, whatever state these are in."""
@@ -141,13 +133,13 @@ class OpenedFile:
     @property
     def bytes(self) -> int:
         """The size of the file, which counts as public; 0 for a frame."""
-        return 0 if self.path is None else (self.read or _state(self.path)).size
+        return 0 if self.path is None else (self.read or file_state(self.path)).size
 
     def identities(self) -> set[tuple[int, int]]:
         """Return device and inode of the file that was opened and of the file that is at its path now."""
         found = set() if self.identity is None else {self.identity}
         if self.path is not None and os.path.exists(self.path):
-            now = _state(self.path)
+            now = file_state(self.path)
             found.add((now.device, now.inode))
         return found
 
@@ -191,6 +183,36 @@ class OpenedFiles(OpenedFile):
         return set().union(*(part.identities() for part in self.parts))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OpenedDelta(OpenedFile):
+    """A version of a Delta Lake table: the one that was present when it was opened.
+
+    Attributes
+    ----------
+    table
+        The table's folder, its identifier, the version and its files.
+    """
+
+    table: DeltaVersion
+
+    def source_name(self) -> builtins.bytes:
+        """Return the identity of the rows for stored releases, which is that of the version."""
+        return self.table.name()
+
+    def places(self) -> list[str]:
+        """Return the folder."""
+        return [self.table.folder]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size for file in self.table.files)
+
+    def identities(self) -> set[tuple[int, int]]:
+        """Return device and inode of every file."""
+        return {(file.device, file.inode) for file in self.table.files}
+
+
 def open_source(name: str, source: Any, types: Types, session: Session) -> OpenedFile:
     """Open a file if `source` is a path, or a frame otherwise.
 
@@ -220,13 +242,19 @@ def open_frame(name: str, source: Any) -> OpenedFile:
 
 def open_file(name: str, source: str | os.PathLike[str], types: Types, session: Session) -> OpenedFile:
     """Open a file, or several as one table. Types of text files are declared, recorded earlier, or inferred now."""
+    refuse_iceberg(source)
+    if is_delta(source):
+        if types is not None:
+            raise InvalidParameterError(f"types= is for text files only; the table for {name} has its own types.")
+        table = delta_version(source)
+        return OpenedDelta(_rows=delta_rows(name, table), table=table)
     if is_several(source):
         return _open_files(name, source, types, session)
     path, ending = _place(name, source)
     if types is not None and ending not in TEXT:
         raise InvalidParameterError(f"types= is for text files only; the file for {name} has its own types.")
     if ending in PARQUET:
-        state = _state(path)
+        state = file_state(path)
         _scan(name, path)  # checks that it is a Parquet file
         return OpenedFile(path, (state.device, state.inode))
     if ending in ARROW:
@@ -238,6 +266,11 @@ def open_file(name: str, source: str | os.PathLike[str], types: Types, session: 
     texts = _texts(name, content, ending)
     whole = _whole_types(name, texts, known, path, types, session)
     return OpenedFile(path, (state.device, state.inode), whole, state, typed(texts, whole).lazy())
+
+
+def is_text(source: str | os.PathLike[str]) -> bool:
+    """Return whether a path stands for text files, whose types must be declared."""
+    return not is_delta(source) and ending_of(files_at(source)[0]) in TEXT
 
 
 def inferred_types(name: str, source: str | os.PathLike[str]) -> dict[str, str]:
@@ -299,7 +332,7 @@ def _open_files(name: str, source: str | os.PathLike[str], types: Types, session
         raise InvalidParameterError(f"types= is for text files only; the files for {name} have their own types.")
     seen: dict[tuple[int, int], str] = {}
     for path in paths:
-        state = _state(path)
+        state = file_state(path)
         other = seen.setdefault((state.device, state.inode), path)
         if other is not path:
             raise InvalidParameterError(f"{other} and {path} are the same file, so its rows would count twice.")
@@ -400,17 +433,6 @@ def _place(name: str, source: str | os.PathLike[str]) -> tuple[str, str]:
     return path, ending
 
 
-def _state(path: str) -> FileState:
-    try:
-        return _state_of(path, os.stat(path))
-    except OSError:
-        raise InvalidDataError(f"The file {path} no longer exists, or it can't be accessed.") from None
-
-
-def _state_of(path: str, found: os.stat_result) -> FileState:
-    return FileState(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
 # ---------------------------------------------------------------------- the content of files
 
 
@@ -423,11 +445,11 @@ def _content(name: str, path: str) -> tuple[bytes, FileState]:
     """Read a file and return its bytes and its state."""
     try:
         with open(path, "rb") as file:
-            before = _state_of(path, os.fstat(file.fileno()))
+            before = state_from(path, os.fstat(file.fileno()))
             content = file.read()
     except OSError:
         raise InvalidDataError(f"The file for {name} can't be opened for reading. Nothing was spent.") from None
-    if _state(path) != before:
+    if file_state(path) != before:
         raise InvalidDataError(f"The file for {name} changed while it was read. Try again when no one writes to it.")
     return content, before
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import polars as pl
 
 from dp_polars._engines.rows import How
-from dp_polars._expressions import Column, Expression, apply
+from dp_polars._expressions import Column, Constant, Expression, apply
 from dp_polars._expressions.types import integer_range, kind_of
 from dp_polars._sql.private_joins import private_join
 from dp_polars._sql.relations import Context, PrivateRelation, PublicRelation, Relation
@@ -78,12 +78,15 @@ class _PublicJoin:
             )
         how = self._how()
         equal, others = self._conditions()
+        only_if: list[Node] = []
+        where = None
         if others and how != "inner":
-            raise context.refuse(
-                others[0], "This kind of join must compare columns: ON a.x = b.y, or USING (x). Filter in a subquery."
-            )
+            if not equal:
+                raise context.refuse(others[0], "This kind of join must compare columns too: ON a.x = b.y AND b.z > 1.")
+            only_if, where = self._split(others)
+            others = []
         names = self._public_names()
-        frame = self._public_frame(names)
+        frame = self._public_frame(names, where)
         rows, pairs = private.rows, []
         reader = context.reader(*private.tables)
         for mine, theirs in equal:
@@ -94,6 +97,9 @@ class _PublicJoin:
             if found is None:
                 raise context.refuse(theirs, "A join with private rows compares whole columns, not parts of them.")
             frame = self._with_key_type(frame, names[found], key)
+            for one in only_if:  # a row that does not meet the condition has a null key, which matches nothing
+                key = apply("case", reader.condition(one), key, Constant(None, key.dtype))
+            only_if = []
             if not isinstance(key, Column):
                 made = unused_name("join_key", rows.schema)
                 rows = rows.make({made: key})
@@ -108,6 +114,25 @@ class _PublicJoin:
         for condition in others:
             rows = rows.filter(context.reader(*tables).condition(condition))
         return replace(private, rows=rows, tables=tables, sources=private.sources | public.sources)
+
+    def _split(self, others: list[Node]) -> tuple[list[Node], Node | None]:
+        """Return the conditions on the private side of an outer, semi or anti join, and that on its public side."""
+        private, public = [], []
+        for one in others:
+            sides = self._sides(one)
+            if sides == {"private"}:
+                private.append(one)
+            elif sides == {"public"} and not any(item["class"] == "SUBQUERY" for item in walk(one)):
+                check_expression(one, self._public_scope)
+                public.append(one)
+            else:
+                raise self._context.refuse(
+                    one,
+                    "In a LEFT, SEMI or ANTI JOIN with public rows, a condition is an equality, or it reads one of the "
+                    "two tables. A condition on both is possible in an inner JOIN.",
+                )
+        both = {"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "alias": "", "children": public}
+        return private, both if len(public) > 1 else next(iter(public), None)
 
     def _how(self) -> How:
         """Return the kind of lookup. Public rows that match no private row are left out in every kind."""
@@ -178,12 +203,12 @@ class _PublicJoin:
                 names[table.alias, name] = unused_name(shown, [*self._private.rows.schema, *names.values()])
         return names
 
-    def _public_frame(self, names: dict[_PublicColumn, str]) -> pl.DataFrame:
+    def _public_frame(self, names: dict[_PublicColumn, str], where: Node | None) -> pl.DataFrame:
         items = [
             {**(column(alias, name) if alias else column(name)), "alias": shown}
             for (alias, name), shown in names.items()
         ]
-        return self._context.catalog.public_frame(select_node(items, self._public.node))
+        return self._context.catalog.public_frame(select_node(items, self._public.node, where))
 
     def _with_key_type(self, frame: pl.DataFrame, name: str, key: Expression) -> pl.DataFrame:
         """Cast a public key column to the private column's type. Keys outside that type's range match nobody."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -40,4 +41,20 @@ def in_sql_words(text: str, given: Container[str] = ()) -> str:
             return f"{name} := '{quoted[1:-1]}'"
         return name if then in ("", ",", ".", ";", ":", ")", "?") else f"{name} := "
 
-    return _OPTION.sub(written, text)
+    return _OPTION.sub(written, _PYTHON_TIME.sub(_sql_time, text))
+
+
+_PYTHON_TIME = re.compile(r"datetime\.(date|datetime|time)\(([0-9, ]*)\)")
+
+
+def _sql_time(found: re.Match[str]) -> str:
+    """Write a date or a time of Python as SQL does.
+
+    >>> _sql_time(_PYTHON_TIME.match("datetime.date(2020, 1, 1)"))
+    "DATE '2020-01-01'"
+    """
+    kind, numbers = found[1], [int(number) for number in found[2].split(",")]
+    if kind == "time":
+        return f"TIME '{datetime.time(numbers[0])}'"
+    year, month, day, *_ = numbers
+    return f"{'DATE' if kind == 'date' else 'TIMESTAMP'} '{datetime.date(year, month, day)}'"

@@ -56,6 +56,7 @@ def _entry(entry: Node, node: Node, context: Context) -> tuple[str, Node]:
     ):  # fmt: skip
         raise context.refuse(node, "The values that become columns must be constants: FOR month IN (1, 2, 3).")
     shown = context.parser.value({**value, "alias": ""}, context.parameters)
+    shown = str(shown).lower() if isinstance(shown, bool) else shown  # as DuckDB writes it
     return str(entry.get("alias") or value.get("alias") or ("NULL" if shown is None else shown)), {**value, "alias": ""}
 
 

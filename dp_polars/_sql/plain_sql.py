@@ -36,7 +36,7 @@ def private_sql(node: Node, relation: PrivateRelation, context: Context) -> Node
 
     changed = {name: replaced(node[name], change) for name in _CLAUSES if node.get(name)}
     changed["select_list"] = [
-        {**new, "alias": old.get("alias") or _name(old, context)} if _is_plain(old) else new
+        {**new, "alias": old.get("alias") or _name(old, context)} if any(map(_is_plain, walk(old))) else new
         for old, new in zip(node["select_list"], changed["select_list"], strict=True)
     ]
     return {**node, **changed}
@@ -93,8 +93,8 @@ def _translated(item: Node, context: Context) -> Node:
 
 
 def _name(item: Node, context: Context) -> str:
-    """Return the name that DuckDB gives an aggregate without an alias."""
-    if fold(item["function_name"]) == "count_star":
+    """Return the name that DuckDB gives an aggregate, or a calculation with some, without an alias."""
+    if item["class"] == "FUNCTION" and fold(item["function_name"]) == "count_star":
         return "count_star()"
     text = context.parser.text(
         {**context.parser.select("SELECT 1"), "select_list": [{**item, "alias": "", "filter": None}]}

@@ -6,17 +6,17 @@ and there are no numbers of rows, sizes, default values or statistics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from dp_polars._engines.duckdb.rows import TableColumn
+from dp_polars._engines.duckdb.rows import TableColumn, quoted
 from dp_polars._session.session import Session
 from dp_polars._sql.catalog import Catalog, KnownTable
 from dp_polars._sql.syntax_tree import Node, Parser, fold, sandbox, select_node, walk, without_places
 from dp_polars._sql.types import enum_text
-from dp_polars.errors import DPError
+from dp_polars.errors import DPError, StatementNotAllowed
 
 Columns = dict[str, tuple[pl.DataType | str, bool]]
 """The type of each column, and whether it is part of the unit."""
@@ -104,6 +104,61 @@ def _written(value: Any) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
+# ---------------------------------------------------------------------- answers without rows
+
+
+def without_rows(node: Node) -> Node | None:
+    """Return a `SELECT * FROM ...` without its LIMIT 0 or its `WHERE 1 = 0`, or None for any other statement.
+
+    Tools ask such statements to learn the columns of a table.
+    """
+    if node.get("type") != "SELECT_NODE" or not _is_plain_star(node):
+        return None
+    where, modifiers = node.get("where_clause"), node["modifiers"]
+    if where is None and len(modifiers) == 1 and _is_limit_0(modifiers[0]):
+        return {**node, "modifiers": []}
+    return {**node, "where_clause": None} if where and not modifiers and _is_never(where) else None
+
+
+def _is_plain_star(node: Node) -> bool:
+    (first, *others) = node["select_list"]
+    options = (
+        "relation_name",
+        "exclude_list",
+        "replace_list",
+        "rename_list",
+        "qualified_exclude_list",
+        "expr",
+        "columns",
+    )
+    clauses = ("group_expressions", "having", "qualify", "sample")
+    plain = first["class"] == "STAR" and not any(first.get(name) for name in options)
+    return plain and not others and not any(node.get(name) for name in clauses)
+
+
+def _is_limit_0(modifier: Node) -> bool:
+    limit = modifier.get("limit") if modifier["type"] == "LIMIT_MODIFIER" else None
+    return modifier.get("limit_type") == "ROW_COUNT" and _number(limit) == "0"
+
+
+def _is_never(condition: Node) -> bool:
+    """Return whether a condition compares two different integers, as 1 = 0 does."""
+    left, right = _number(condition.get("left")), _number(condition.get("right"))
+    return condition.get("type") == "COMPARE_EQUAL" and None not in (left, right) and left != right
+
+
+def _number(item: Node | None) -> str | None:
+    literal = (item or {}).get("literal") or {}
+    return str(int(literal["text"])) if literal.get("kind") == "INTEGER" else None
+
+
+def columns_alone(columns: Mapping[str, Any], parser: Parser) -> Node:
+    """Return a query of these columns without a row. Columns that can't be asked are left out."""
+    shown = [(name, meaning.dtype) for name, meaning in columns.items() if not isinstance(meaning, str)]
+    listed = ", ".join(f"CAST(NULL AS {type_text(dtype)}) AS {quoted(name)}" for name, dtype in shown)
+    return parser.select(f"SELECT {listed} WHERE false")
+
+
 # ---------------------------------------------------------------------- the budget
 
 
@@ -125,7 +180,11 @@ def with_budget(tree: Any, session: Session, parser: Parser) -> Any:
     """Replace `dp_budget()` by what is left before the statement, wherever it stands. Columns keep their names."""
     if isinstance(tree, list):
         return [with_budget(part, session, parser) for part in tree]
-    if not isinstance(tree, dict) or tree.get("type") == "TABLE_FUNCTION":  # as a table it is refused like any other
+    if not isinstance(tree, dict):
+        return tree
+    if tree.get("type") == "TABLE_FUNCTION":
+        if _is_budget(tree.get("function") or {}):
+            raise StatementNotAllowed("The budget is a value and no table: SELECT dp_budget().remaining.")
         return tree
     if _is_budget(tree):
         fields = ", ".join(

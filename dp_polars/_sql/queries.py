@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -33,7 +35,7 @@ from dp_polars._sql.aggregate_calls import OWN, Call
 from dp_polars._sql.allowed_functions import CUTS, ENDS
 from dp_polars._sql.analysis import Aggregation, Analysis, SqlQuery
 from dp_polars._sql.catalog import Catalog
-from dp_polars._sql.syntax_tree import canonical, fold
+from dp_polars._sql.syntax_tree import Node, Parser, base_table, canonical, fold, select_node
 from dp_polars.errors import InvalidDataError, InvalidParameterError, StatementNotAllowed
 
 _SPENDS = ("epsilon", "share", "rho", "within")
@@ -141,14 +143,16 @@ class PlannedStatement:
     def check_above(self) -> None:
         """Let DuckDB bind the SQL above the private queries, before anything is spent on them."""
         if self.aggregations:
-            self.catalog.columns(
-                self.analysis.above,
-                {aggregation.table: _empty(aggregation, queries) for aggregation, queries in self.aggregations},
-            )
+            empty = {aggregation.table: _empty(aggregation, queries) for aggregation, queries in self.aggregations}
+            if _selects_columns(self.analysis.above, empty):
+                self.catalog.check_text(self.analysis.above, empty)
+            else:
+                self.catalog.columns(self.analysis.above, empty)
 
     def release(self) -> dict[str, pl.DataFrame]:
         """Release all private queries, or none if the budget doesn't cover all; return the tables of released rows."""
-        new = [query for query in self.queries if query.is_new()]
+        # A single query is checked when it is charged.
+        new = [query for query in self.queries if query.is_new()] if len(self.queries) > 1 else []
         if new:
             self.session.check(sum((query.plan.cost for query in new), NOTHING))
         try:
@@ -205,6 +209,32 @@ def _empty(aggregation: Aggregation, queries: tuple[PlannedQuery, ...]) -> pl.Da
         schema |= {column: known[name] for name, column in zip(query.query.keys, aggregation.keys, strict=True)}
         schema |= {answer: known[name] for name, answer in query.names().items()}
     return pl.DataFrame(schema=schema)
+
+
+_BINDS = frozenset(
+    {
+        *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+        *(pl.Boolean, pl.Float32, pl.Float64, pl.String, pl.Date),
+    }
+)
+"""Types that DuckDB reads from Arrow as they are."""
+
+
+def _selects_columns(above: Node, released: Mapping[str, pl.DataFrame]) -> bool:
+    """Return whether a query only selects columns of the one released table, so that binding it can't fail."""
+    if len(released) > 1:
+        return False
+    ((table, frame),) = released.items()
+    names = set(frame.columns)
+    return (
+        above == select_node(above.get("select_list", ()), base_table(table))
+        and len(set(map(fold, names))) == len(names)
+        and _BINDS.issuperset(frame.dtypes)
+        and all(
+            item["class"] == "COLUMN_REF" and item["column_names"][:-1] == [table] and item["column_names"][-1] in names
+            for item in above["select_list"]
+        )
+    )
 
 
 # ---------------------------------------------------------------------- planning
@@ -316,6 +346,41 @@ def _refuse_unknown_ends(planned: PlannedQuery) -> None:
         raise InvalidParameterError(f"{call.name} has no dp_{end} here. {ways}{more}")
 
 
+@contextmanager
+def _naming_values(query: SqlQuery, *, always: bool) -> Iterator[None]:
+    """Say in an error about missing bounds which expression lacks them, and the call that would have them.
+
+    The call is written out for a calculation, and `always` with a policy, where plain SQL has no place for options.
+    """
+    try:
+        yield
+    except InvalidParameterError as error:
+        code: str = error.code
+        if code != "bounds-missing":
+            raise
+        for call, columns in zip(query.calls, query.values, strict=True):
+            for node, name in zip(call.values, columns, strict=True):
+                plain = node["class"] == "COLUMN_REF"
+                if f"bounds for {name}:" in error.args[0] and (always or not plain):
+                    written = node["column_names"][-1] if plain else _text(node)
+                    text = error.args[0].replace(f"bounds for {name}:", f"bounds for {written}:")
+                    listed = ", ".join(map(_text, call.values))
+                    error.args = (_SAY_BOUNDS.sub(rf"Write {call.name}({listed}, \1)", text),)
+                    raise
+        raise
+
+
+_SAY_BOUNDS = re.compile(r"Say (bounds=\((?:[^()]|\([^()]*\))*\))")
+
+
+def _text(node: Node) -> str:
+    """Return an expression as its author could write it."""
+    parser = Parser()
+    select = {**parser.select("SELECT 1"), "select_list": [{**node, "alias": ""}]}
+    text = parser.text(select).removeprefix("SELECT ")
+    return text[1:-1] if re.fullmatch(r"\([^()]*\)", text) else text
+
+
 def _question(
     query: SqlQuery, session: Session, catalog: Catalog, options: dict[str, Any], query_options: dict[str, Any]
 ) -> AggregateQuestion | ChoiceQuestion:
@@ -336,9 +401,10 @@ def _question(
         # A single aggregate has its default name, so its position in SELECT is not part of the query.
         asked[None if query.questions == 1 else answer] = whole.asked(columns)
     cut = [call for call in query.calls if call.counts_cut]
-    if not cut:
-        return question_of(view, asked, keys, Options(**query_options))  # type: ignore[typeddict-item]
-    question = question_of(view, asked, keys, Options(**{**query_options, "cut": True}))  # type: ignore[typeddict-item]
+    if cut:
+        query_options = {**query_options, "cut": True}
+    with _naming_values(query, always=bool(view.rules)):
+        question = question_of(view, asked, keys, Options(**query_options))  # type: ignore[typeddict-item]
     for call in cut:
         if not any(isinstance(aggregate, CUTS[call.name]) for aggregate in question.plan.query.aggregates):
             what = "max_rows_per_group" if CUTS[call.name] is CutByCap else "bounds that rows are clipped to"

@@ -65,6 +65,12 @@ class Sandbox:
         frame = found if isinstance(found, pl.DataFrame) else found.to_frame()
         return frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
 
+    def checked_text(self, query: Node, tables: frozenset[str]) -> str:
+        """Return the text of a query. Refuse one with an unknown node, function or table."""
+        text = self._parser.text(without_places(query))
+        _verify(self._parser.select(text), tables)
+        return text
+
     def _run(
         self,
         query: Node,
@@ -72,8 +78,7 @@ class Sandbox:
         parameters: Mapping[str, Any],
         read: Callable[[Any, str, dict[str, Any]], Any],
     ) -> Any:
-        text = self._parser.text(without_places(query))
-        _verify(self._parser.select(text), frozenset(tables))
+        text = self.checked_text(query, frozenset(tables))
         cursor = shared_sandbox()
         try:
             for name, table in tables.items():
@@ -87,9 +92,15 @@ def _described(cursor: Any, text: str, parameters: dict[str, Any]) -> list[str]:
     return [row[0] for row in cursor.execute(f"DESCRIBE {text}", parameters or None).fetchall()]
 
 
+_INTERNAL = re.compile(r'"?dp_(released|public)_[0-9]+"?\.?')
+"""The names that the tables of a statement have in the sandbox."""
+
+
 def unbound(error: duckdb.Error) -> StatementNotAllowed:
     """Return the error for a statement that DuckDB can't bind. DuckDB's message is about public names and types."""
-    return StatementNotAllowed(f"DuckDB can't make sense of this statement: {str(error).splitlines()[0]}")
+    message = re.sub(r"^\w+ Error: ", "", str(error).splitlines()[0])
+    message = re.sub(r' from expression ".*?" because', " because", message)  # the expression as it was rewritten
+    return StatementNotAllowed(f"DuckDB can't make sense of this statement: {_INTERNAL.sub('', message)}")
 
 
 # ---------------------------------------------------------------------- checks

@@ -75,7 +75,7 @@ class Scope:
             for parts in (3, 2):
                 written = tuple(map(fold, names[:parts]))
                 own = table.has(names[parts]) if len(names) > parts else None
-                if own is not None and table.path and written == tuple(map(fold, table.path))[-parts:]:
+                if own is not None and table.path and written in _spellings(table.path):
                     return table, own, names[parts + 1 :]
         for table in self.tables:
             if len(names) > 1 and fold(table.alias) == fold(names[0]) and (column := table.has(names[1])) is not None:
@@ -84,6 +84,12 @@ class Scope:
             if (column := table.has(names[0])) is not None:
                 return table, column, names[1:]
         return None
+
+
+def _spellings(path: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Return the longer names of a table: with its schema, with its catalog too, or with the catalog alone."""
+    full = tuple(map(fold, path))
+    return {full[-3:], full[-2:], *([(full[0], full[2])] if full[1:2] == ("main",) and len(full) == 3 else [])}
 
 
 # ---------------------------------------------------------------------- names that SELECT gives

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
+from dp_polars._display.text import amount
 from dp_polars._numbers import Number, count_of, exact, flag_of
-from dp_polars._plan.base import Facts, FramePlan, pure_spend
+from dp_polars._plan.base import USUALLY, Facts, FramePlan, pure_spend
 from dp_polars._plan.query import Spend
 from dp_polars._session.terms import Terms
 from dp_polars.errors import InvalidParameterError
@@ -84,7 +85,7 @@ class StreamPlan(FramePlan):
 
     def summary(self) -> str:
         """Return what is opened, for the ledger."""
-        many = "1 hit" if self.hits == 1 else f"{self.hits:,} hits"
+        many = _hits(self.hits)
         values = " with values" if self.numeric else ""
         return f"stream of {self.of} above {shown(self.threshold)}, {many}{values}"
 
@@ -95,6 +96,17 @@ class StreamPlan(FramePlan):
     def price(self) -> str:
         """Return the price, in words."""
         return f"{super().price()}, once; asking is free"
+
+    def noise_in_short(self) -> str:
+        """Return what hides a unit in the answers, in a few words."""
+        return f"Laplace noise on the threshold and on each comparison, until {_hits(self.hits)}"
+
+    def error_in_short(self) -> str:
+        """Return how far from the threshold a count has to be for right answers to a hundred questions."""
+        change = 1 if self.of == "units" or self.max_rows is None else self.max_rows
+        margin = self.expected_error(_QUESTIONS[0], sensitivity=change).margin
+        right = f"{_QUESTIONS[0]} questions are right for counts further than {amount(margin)} from the threshold"
+        return f"{right}, {USUALLY}"
 
     def facts(self) -> Facts:
         """Return the rows about the threshold and the noise."""
@@ -125,6 +137,10 @@ class StreamPlan(FramePlan):
             text = f"right for counts further than {error.margin:.4g} {self.of} from the threshold{value} (95 %)"
             rows.append((f"{questions:,} questions", text))
         return rows
+
+
+def _hits(number: int) -> str:
+    return "1 hit" if number == 1 else f"{number:,} hits"
 
 
 def stream_plan(

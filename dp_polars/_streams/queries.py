@@ -66,12 +66,19 @@ def moved_by(grid: Grid, max_rows: int, adjacency: Adjacency) -> int:
     return max_rows * grid.largest
 
 
-AdoptedBounds = Callable[[Expression], tuple[tuple[Any, Any], str] | None]
+AdoptedBounds = Callable[[Expression], tuple[Any, str] | None]
 """Returns the bounds that a session adopted for a value and where they came from, or None."""
 
 
 def no_bounds(tree: Expression) -> None:
     """Return None: no bounds were adopted for any value."""
+
+
+def asked_text(words: Any) -> str:
+    """Return a question as the audit log shows it."""
+    if isinstance(words, AggregateCall):
+        return f"{words.kind}({', '.join(map(str, words.columns))})"
+    return str(words) if isinstance(words, pl.Expr | str | bool) else f"a {type(words).__name__}"
 
 
 def query_of(words: Any, plan: StreamPlan, schema: pl.Schema, adopted: AdoptedBounds = no_bounds) -> StreamQuery:

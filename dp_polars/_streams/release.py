@@ -62,6 +62,11 @@ class OpenStream:
         return self._plan
 
     @property
+    def questions(self) -> OpenQuestions:
+        """The guard that is asked before each question."""
+        return self._questions
+
+    @property
     def hits_left(self) -> int:
         """How many more answers can be above the threshold."""
         return self._vector.hits_left

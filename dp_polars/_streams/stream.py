@@ -17,7 +17,7 @@ from dp_polars._frame.question import FrameMethods, Origin, Question, View, no_p
 from dp_polars._numbers import Number
 from dp_polars._sampling import SYSTEM_BITS
 from dp_polars._streams.plan import StreamPlan, shown, stream_plan
-from dp_polars._streams.queries import AdoptedBounds, no_bounds, query_of
+from dp_polars._streams.queries import AdoptedBounds, asked_text, no_bounds, query_of
 from dp_polars._streams.release import OpenStream, closed, open_stream
 from dp_polars.errors import InvalidParameterError
 
@@ -110,9 +110,10 @@ class Stream:
     @no_panics
     def _ask(self, queries: list[StreamQuestion]) -> list[bool | float | None]:
         self._opened.refuse_copies()
-        if self.closed:
-            raise closed()
-        return self._opened.ask([query_of(query, self._plan, self._schema, self._bounds) for query in queries])
+        with self._opened.questions.asking([asked_text(query) for query in queries]):
+            if self.closed:
+                raise closed()
+            return self._opened.ask([query_of(query, self._plan, self._schema, self._bounds) for query in queries])
 
     def __reduce__(self) -> NoReturn:
         raise InvalidParameterError("A stream can't be copied: two copies would answer for the price of one.")
@@ -234,7 +235,7 @@ def stream_opening(
     check_unit(view.unit, view.rows.schema)
     # Rows of units that are only counted once need no cap, so a profile sets none for them.
     if of == "rows":
-        cap, rule, _ = adopted_cap(options, "max_rows_per_group", view, [])
+        cap, rule = adopted_cap(options, "max_rows_per_group", view, [])[:2]
     else:
         cap, rule = cap_of(options, "max_rows_per_group", view.defaults)
     if cap == "auto":

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -35,6 +36,7 @@ Strategy = Literal["auto", "optimal", "laplace", "gaussian"]
 Adjacency = Literal["add_remove", "replace"]
 
 _LONGEST_TABLE = 1 << 20
+_NORMAL = NormalDist()
 _WORD = 1 << 64
 _MOST_UNITS = int(np.iinfo(np.int64).max)
 
@@ -141,18 +143,15 @@ def partition_rule(
         raise InvalidParameterError(f"strategy must be one of {', '.join(get_args(Strategy))}, got {strategy!r}.")
     if adjacency not in get_args(Adjacency):
         raise InvalidParameterError(f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {adjacency!r}.")
-    if max_groups > MAX_MAGNITUDE:
-        raise InvalidParameterError("max_groups must be at most 1e18: no unit is part of that many groups.")
-    touched = max_groups * (2 if adjacency == "replace" else 1)
-    # Each of the touched groups may appear wrongly, independently, so each gets 1 - (1 - delta)**(1 / touched).
-    likely = min(float(delta), math.nextafter(1.0, 0.0))
-    each = rounded_down(-math.expm1(math.log1p(-likely) / touched), 64)
+    touched, each = _touched(delta, max_groups, adjacency)
     if strategy == "optimal":
         return _optimal(epsilon / touched, each)
     rules = []
     if strategy != "gaussian":
         rules.append(_laplace(epsilon, each, touched))
-    if strategy != "laplace":
+    if strategy == "gaussian" or (
+        strategy == "auto" and _least_gaussian(epsilon, delta, touched) <= rules[0].even_chance
+    ):
         rules.append(_gaussian(epsilon, delta, touched))
     if strategy == "auto" and _has_table(epsilon / touched, each):
         # The table is only made if it can be better, because a long one takes a while.
@@ -166,12 +165,48 @@ def partition_rule(
     return rule
 
 
+def least_units(epsilon: Fraction, delta: Fraction, max_groups: int, *, adjacency: Adjacency) -> float:
+    """Return a number of units below which the rule "auto" shows a group less than half the time. No table is made.
+
+    No rule that gives each touched group its share of epsilon and delta shows small groups more often than the optimal
+    one, so Laplace noise needs no look. Gaussian noise spends on all groups together.
+    """
+    touched, each = _touched(delta, max_groups, adjacency)
+    least = _least_even_chance(epsilon / touched, each) * (1 - 1e-9)
+    return least if touched == 1 else min(least, _least_gaussian(epsilon, delta, touched))
+
+
+def _touched(delta: Fraction, max_groups: int, adjacency: Adjacency) -> tuple[int, Fraction]:
+    """Return how many groups a unit can be alone in, and the delta of each of them."""
+    if max_groups > MAX_MAGNITUDE:
+        raise InvalidParameterError("max_groups must be at most 1e18: no unit is part of that many groups.")
+    touched = max_groups * (2 if adjacency == "replace" else 1)
+    # Each of the touched groups may appear wrongly, independently, so each gets 1 - (1 - delta)**(1 / touched).
+    likely = min(float(delta), math.nextafter(1.0, 0.0))
+    return touched, rounded_down(-math.expm1(math.log1p(-likely) / touched), 64)
+
+
 def _least_even_chance(epsilon: Fraction, delta: Fraction) -> float:
     """Return a number of units below which the optimal rule shows a group less than half the time.
 
     The recursion of `_optimal` gives pi(n) <= delta (e^(n eps) - 1) / (e^eps - 1), which is 1/2 there.
     """
     return 1 / float(epsilon) * math.log1p(math.expm1(min(float(epsilon), 50.0)) / (2 * float(delta)))
+
+
+def _least_gaussian(epsilon: Fraction, delta: Fraction, touched: int) -> float:
+    """Return a number of units below which Gaussian noise shows a group less than half the time.
+
+    The privacy loss of all groups together is normal with variance mu**2 = touched / sigma**2 and mean mu**2 / 2. For
+    any t, it exceeds epsilon + t with probability at most p = delta / 2 / (1 - e**-t), since delta / 2 is at least the
+    mean of 1 - e**(epsilon - loss) where that is positive. So (epsilon + t) / mu - mu / 2 is at least the quantile z of
+    1 - p, which bounds mu from above and sigma from below. A tenth is left for the discreteness of the noise.
+    """
+    loss, half, largest = float(epsilon), float(delta) / 2, math.inf
+    for t in (loss / 4, loss / 2, loss, 2 * loss, 1.0):
+        z = -_NORMAL.inv_cdf(min(0.5, half / -math.expm1(-t)))
+        largest = min(largest, 2 * (loss + t) / (math.sqrt(z * z + 2 * (loss + t)) + z))
+    return 0.9 * math.sqrt(touched) / largest * max(0.0, -_NORMAL.inv_cdf(half / touched))
 
 
 def _has_table(epsilon: Fraction, delta: Fraction) -> bool:

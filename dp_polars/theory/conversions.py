@@ -50,7 +50,11 @@ def pure_to_zcdp(epsilon: Number) -> float:
     >>> round(dp.theory.pure_to_zcdp(1.0), 6)
     0.462117
     """
-    rate = float(epsilon_of(epsilon))
+    return rho_of_pure_loss(float(epsilon_of(epsilon)))
+
+
+def rho_of_pure_loss(rate: float) -> float:
+    """Return the same for an epsilon that was checked. Searches call it many times."""
     return upward(rate * math.tanh(0.5 * rate))
 
 

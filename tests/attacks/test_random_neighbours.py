@@ -48,18 +48,31 @@ def source(dice, depth):
 
 
 def statement(dice):
+    """Return a question. Several columns are computed at once, among them sums of floats in each kind of order."""
     inner = source(dice, dice.randrange(3))
     if dice.random() < 0.5:
-        inner = f"SELECT user, {dice.choice(VALUES)} AS v FROM ({inner}) GROUP BY user, n"
+        made = ["sum(x)", dice.choice(VALUES)]
+        below = f"FROM ({inner}) GROUP BY user, n"
     else:
-        called = f"{dice.choice(FUNCTIONS)} OVER (PARTITION BY user ORDER BY n, x, s {dice.choice(ENDS)})"
-        plain = f"{dice.choice(PLAIN)} OVER (PARTITION BY user ORDER BY n, x, s)"
-        inner = f"SELECT user, {dice.choice([called, plain])} AS v FROM ({inner})"
-    return f"SELECT dp_count(v) AS c FROM ({inner})"
+        window = "PARTITION BY user ORDER BY n, x, s"
+        made = [f"{dice.choice(['sum(x)', 'avg(x)'])} OVER ({window} {ends})" for ends in ENDS]
+        made += [
+            f"{dice.choice(FUNCTIONS)} OVER ({window} {dice.choice(ENDS)})",
+            f"{dice.choice(PLAIN)} OVER ({window})",
+        ]
+        below = f"FROM ({inner})"
+    columns = [f"{one} AS v{number}" for number, one in enumerate(made)]
+    counts = [f"dp_count(v{number}) AS c{number}" for number in range(len(made))]
+    return f"SELECT {', '.join(counts)} FROM (SELECT user, {', '.join(columns)} {below})"
 
 
-def people(dice, users):
-    rows = [(one, float(dice.choice(X)), dice.randrange(5), dice.choice(S)) for one in users]
+def people(dice, users, *, finite):
+    """Return rows with hostile floats, or with finite ones, whose sums tell in which order they were added up."""
+
+    def number():
+        return dice.uniform(-9, 9) * 10.0 ** dice.randrange(-6, 9) if finite else float(dice.choice(X))
+
+    rows = [(one, number(), dice.randrange(5), dice.choice(S)) for one in users]
     return pl.DataFrame(rows, schema={"user": pl.Int64, "x": pl.Float64, "n": pl.Int64, "s": pl.String}, orient="row")
 
 
@@ -75,9 +88,10 @@ def test_nobody_elses_row_changes_by_a_bit(seed):
     dice = random.Random(seed)
     for _ in range(4):
         asked = statement(dice)
-        whole = people(dice, [dice.randrange(8) for _ in range(60)])
+        finite = dice.random() < 0.6
+        whole = people(dice, [dice.randrange(8) for _ in range(60)], finite=finite)
         rest = whole.filter(pl.col("user") != GONE)
-        replaced = pl.concat([people(dice, [GONE] * dice.choice([1, 40])), rest]).sample(
+        replaced = pl.concat([people(dice, [GONE] * dice.choice([1, 40]), finite=finite), rest]).sample(
             fraction=1, shuffle=True, seed=seed
         )
         expected = others(rows_below(asked, whole))

@@ -170,7 +170,7 @@ def test_an_honest_choice_of_groups_gives_nobody_away():
 def test_a_choice_of_groups_that_depends_on_others_is_caught(monkeypatch):
     """If groups are kept by their number among all groups, one unit with a new key shifts everyone's choice."""
 
-    def order_by_number(order, unit, group):
+    def order_by_number(order, units, number, group):
         # An odd number of keys keeps the first, an even number the last.
         place = group.astype(np.uint64)
         return place if len(order.keys) % 2 == 0 else np.uint64(100) - place
@@ -184,7 +184,7 @@ def test_a_salt_that_is_made_from_the_data_is_caught(monkeypatch):
     """If the salt follows from the rows instead of being fresh, one more row makes everyone choose anew, together."""
 
     def verdict(factor):
-        def salted_by_size(order, unit, group):
+        def salted_by_size(order, units, number, group):
             # A salt that all units share decides the same for all; the number of keys chooses it.
             seed = len(order.keys) * factor
             return order_of(pl.Series(len(order.keys) - group).hash(seed=seed).to_numpy(), None)

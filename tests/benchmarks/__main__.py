@@ -28,6 +28,8 @@ NAMES = (
     "streams",
     "many",
     "accuracy",
+    "collapses",
+    "caps",
     "peers",
     "versions",
 )

@@ -32,7 +32,8 @@ def test_the_log_is_shown_in_every_format(ledger, run):
         ("team-b", "stored", 0.0),  # the same question about the same frame is free for everybody
     ]
     assert records[0]["asked"] == "SELECT dp_count_units() AS n -- team-a\nFROM people"
-    assert run("audit", ledger, "--format", "csv")[1].startswith("at,analyst,asked,outcome,reason,charge,share\n")
+    header = "at,analyst,asked,outcome,reason,charge,question,share,epsilon,delta,rho\n"
+    assert run("audit", ledger, "--format", "csv")[1].startswith(header)
 
 
 def test_one_analyst_can_be_chosen(ledger, run):

@@ -27,7 +27,8 @@ def rows_of(chart):
 
 def marks(shown):
     """Return the mark types of a chart and of the charts in it."""
-    inner = [*shown.get("layer", []), *shown.get("vconcat", []), *([shown["spec"]] if "spec" in shown else [])]
+    several = [part for name in ("layer", "vconcat", "concat") for part in shown.get(name, [])]
+    inner = [*several, *([shown["spec"]] if "spec" in shown else [])]
     own = [shown["mark"]["type"]] if "mark" in shown else []
     return own + [kind for one in inner for kind in marks(one)]
 
@@ -54,15 +55,57 @@ def test_bars_for_names_with_the_interval_of_the_noise():
     shown = chart.to_dict()
     assert marks(shown) == ["bar", "rule"]
     bars, ends = (layer["encoding"] for layer in shown["layer"])
-    assert (bars["x"]["field"], bars["x"]["type"], bars["x"]["title"]) == ("key", "nominal", "region")
-    assert (bars["y"]["field"], bars["y"]["title"]) == ("value", "count")
-    assert (ends["y"]["field"], ends["y2"]["field"]) == ("low", "high")
+    assert (bars["y"]["field"], bars["y"]["type"], bars["y"]["title"]) == ("key", "nominal", "region")
+    assert (bars["x"]["field"], bars["x"]["title"]) == ("value", "count")
+    assert (ends["x"]["field"], ends["x2"]["field"]) == ("low", "high")
     assert [one["title"] for one in bars["tooltip"]] == ["region", "count", "low", "high"]
-    below = "with the interval of the privacy noise of 90% of answers cut off: unknown for max_rows_per_group: say "
-    assert text_of(chart) == ("count by region, unit user", f"{below}cut=True, or adopt a profile")
+    below = (
+        "Each user counts in at most 3 groups, with at most 5 rows in each. Dark lines: where the answer without noise "
+        "lies, 90 % of the time. cut off: unknown for max_rows_per_group"
+    )
+    assert text_of(chart) == ("Count by region", below)
     # The frame alone says as much, except for the query.
     assert rows_of(dp.plot(release.frame)) == expected
-    assert text_of(dp.plot(release.frame)) == ("count by region", "with the interval of the privacy noise")
+    below = "Dark lines: where the answer without noise lies."
+    assert text_of(dp.plot(release.frame)) == ("Count by region", below)
+
+
+def test_bars_are_sorted_by_value_unless_keys_have_an_order():
+    frame = pl.DataFrame({"region": ["east", "north", "south"], "count": [5, 9, None]})
+    order = [bar["layer"][0]["encoding"]["y"]["sort"] for bar in [dp.plot(frame).to_dict()]]
+    assert order == [["north", "east", "south"]]
+    ordered = frame.with_columns(pl.col("region").cast(pl.Enum(["south", "east", "north"])))
+    assert dp.plot(ordered).to_dict()["layer"][0]["encoding"]["y"]["sort"] is None
+    several = pl.DataFrame({"region": ["a", "a", "b", "b"], "vip": ["x", "y"] * 2, "count": [1, 9, 6, 5]})
+    assert dp.plot(several).to_dict()["layer"][0]["encoding"]["y"]["sort"] == ["b", "a"]  # 11 against 10
+
+
+def test_counts_of_cut_units_have_a_colour_and_a_name_of_their_own():
+    release = asked(a_session(), lambda: VISITS.dp.count("region", keys=REGIONS, epsilon=0.2, cut=True))
+    answers, cut = dp.plot(release).to_dict()["concat"]
+    assert answers["layer"][0]["mark"]["color"] != cut["layer"][0]["mark"]["color"]
+    assert cut["layer"][0]["encoding"]["x"]["title"] == "units that the cap cuts"
+    title, below = text_of(dp.plot(release))
+    assert title == "Count by region"
+    assert "Orange: noisy counts of the units that lose something to caps or bounds." in below
+
+
+@pytest.mark.slow
+def test_a_notebook_gets_data_and_a_picture_and_nothing_from_the_network():
+    pytest.importorskip("vl_convert")
+    alt = importlib.import_module("altair")
+    chart = dp.plot(pl.DataFrame({"region": ["east", "north"], "count": [5, 9]}))
+    data, picture = chart._repr_mimebundle_(None, None).items()
+    assert data[0].startswith("application/vnd.vegalite.")
+    assert data[1] == chart.to_dict()
+    assert picture[0] == "image/svg+xml"
+    assert picture[1].startswith("<svg")
+    assert "north" in picture[1]
+    assert "<script" not in picture[1]
+    assert isinstance(chart, alt.LayerChart)
+    assert isinstance(chart.properties(height=50), type(chart)), "a changed chart is portable, too"
+    with alt.renderers.enable("html"):
+        assert set(chart._repr_mimebundle_(None, None)) == {"text/html"}
 
 
 def test_without_an_interval_the_expected_error_is_drawn():
@@ -91,7 +134,7 @@ def test_a_second_key_is_the_colour():
     assert shown["layer"][1]["encoding"]["color"]["title"] == "region"
     swapped = dp.plot(release, x="region").to_dict()
     assert marks(swapped) == ["bar", "rule"]
-    assert swapped["layer"][0]["encoding"]["xOffset"]["field"] == "series"
+    assert swapped["layer"][0]["encoding"]["yOffset"]["field"] == "series"
     assert len(rows_of(dp.plot(release))) == 12
 
 
@@ -114,11 +157,14 @@ def test_histograms():
 
 
 @pytest.mark.slow
-def test_several_answers_below_each_other_and_no_keys():
+def test_several_answers_beside_each_other_and_no_keys():
     both = {"n": dp.count(), "total": dp.sum("value", bounds=(0, 40))}
     release = asked(a_session(), lambda: VISITS.dp.group_by("region").agg(**both, keys=REGIONS, epsilon=0.2))
     shown = dp.plot(release).to_dict()
-    assert [one["layer"][0]["encoding"]["y"]["title"] for one in shown["vconcat"]] == ["n", "total"]
+    encodings = [part["layer"][0]["encoding"] for part in shown["concat"]]
+    assert [encoding["x"]["title"] for encoding in encodings] == ["n", "total"]
+    assert [encoding["y"]["axis"]["labels"] for encoding in encodings] == [True, False]
+    assert encodings[0]["y"]["sort"] == encodings[1]["y"]["sort"], "the bars of one key stand in one line"
     assert len(dp.plot(release, y="total").to_dict()["layer"]) == 2
     release = asked(a_session(), lambda: VISITS.dp.group_by().agg(**both, epsilon=0.2))
     assert marks(dp.plot(release).to_dict()) == ["text"]
@@ -159,9 +205,9 @@ def test_times_are_points_and_durations_are_seconds_without_an_interval():
         ends = (dt.timedelta(0), dt.timedelta(seconds=40))
         waits.dp.sum("wait", by="region", keys=REGIONS, bounds=ends, epsilon=0.2)
     chart = dp.plot(session.releases[-1])
-    assert chart.to_dict()["layer"][0]["encoding"]["y"]["title"] == "wait (seconds)"
-    unknown = "cut off: unknown for max_rows_per_group and bounds: say cut=True, or adopt a profile"
-    assert text_of(chart)[1] == unknown
+    assert chart.to_dict()["layer"][0]["encoding"]["x"]["title"] == "wait (seconds)"
+    caps = "Each user counts in at most 3 groups, with at most 5 rows in each."
+    assert text_of(chart)[1] == f"{caps} cut off: unknown for max_rows_per_group and bounds"
     assert "low" not in rows_of(chart)[0]
 
 
@@ -170,15 +216,18 @@ def test_totals_are_left_out():
     assert release.frame.height == 17
     assert len(rows_of(dp.plot(release))) == 12
     assert text_of(dp.plot(release))[1] == (
-        "without the totals cut off: unknown for max_groups and max_rows_per_group: adopt a profile (df.dp.profile), "
-        "or say cut=True, which leaves out max_groups"
+        "Each user counts in at most 3 groups, with at most 5 rows in each. Without the totals. "
+        "cut off: unknown for max_groups and max_rows_per_group"
     )
 
 
 def notes_below(release):
-    """Assert that the notes of a release, except on its price, stand below its title, and return them."""
+    """Assert that the notes for readers of a release stand below its title, and return them."""
     shown = dp.plot(release).to_dict()["title"]["subtitle"]
-    notes = [f"{name}: {text}" for name, text in release.notes if name != "counted"]
+    notes = [f"{name}: {text}" for name, text in release.plan.notes_for_readers()]
+    assert [name for name, _ in release.plan.notes_for_readers()] == [
+        name for name, _ in release.notes if name != "counted"
+    ]
     assert notes
     assert " ".join(shown).endswith(" ".join(notes))
     assert all(len(line) <= 90 for line in shown)

@@ -9,6 +9,7 @@ import pytest
 import dp_polars as dp
 from dp_polars._display.fact_table import AsTable, table_text
 from dp_polars._display.html import STYLE
+from dp_polars._display.released_table import released_table
 from tests.display.browser import JUPYTER, measure, needs_browser
 from tests.display.views import HOSTILE, REGIONS, VISITS, a_session, busy_session
 
@@ -220,6 +221,9 @@ def test_the_session_reads(session):
 def test_the_plan_reads(session):
     assert shown(session.releases[0].plan._repr_html_()) == [
         "Plan: count by region",
+        "Laplace noise of scale 75; answers within 225, 19 times out of 20; uses 20 % of the budget.",
+        "cut off | unknown for max_rows_per_group: say cut=True, or adopt a profile",
+        "From the unit to the noise",
         "protects | user, added or removed; rows where it is null take no part",
         "groups per unit | 3 (keys= in the call)",
         "rows per unit and group | 5 (max_rows_per_group of the session)",
@@ -228,7 +232,6 @@ def test_the_plan_reads(session):
         "keys | 3 public (keys= in the call)",
         "price | 20 % of the budget (by itself epsilon 0.2; fits 5 times)",
         "expected error | within 225 for 95 % of answers (privacy noise, not what caps and bounds cut off)",
-        "cut off | unknown for max_rows_per_group: say cut=True, or adopt a profile",
     ]
 
 
@@ -298,7 +301,7 @@ def test_labels_cannot_move_the_cursor():
 def test_a_release_in_a_terminal(session):
     release = session.releases[1]
     text = str(release)
-    assert text.startswith(str(release.frame))
+    assert text.startswith(released_table(release.frame, {"region"}).text())
     assert "price                    10 % of the budget (by itself epsilon 0.1)" in text
     assert "expected error of n      within 899 for 95 % of answers (privacy noise)" in text
     assert "expected error of total  within " in text
@@ -322,9 +325,11 @@ def test_every_plan_has_its_text_and_its_html_from_the_same_rows():
     for plan in plans:
         assert isinstance(plan, AsTable)
         rows = plan.rows()
-        assert str(plan) == repr(plan) == table_text(rows)
+        assert str(plan) == repr(plan) == f"{plan.in_short()}\n{table_text(rows)}"
+        assert plan.in_short().endswith(" of the budget.")
         text = "\n".join(shown(plan._repr_html_()))
         assert all(f"{name} | {words}" in text for name, words in rows[1:])
+        assert plan.in_short() in text
         assert rows[0][1] in text
 
 

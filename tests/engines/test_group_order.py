@@ -49,8 +49,8 @@ def test_each_unit_keeps_its_first_groups(monkeypatch, places, few, kind, spread
     def place(unit, group):
         return hash((unit, group)) % places
 
-    def order(unit, group):
-        numbers = [place(*pair) for pair in zip(unit.tolist(), (group // inner).tolist(), strict=True)]
+    def order(units, number, group):
+        numbers = [place(*pair) for pair in zip(units[number].tolist(), (group // inner).tolist(), strict=True)]
         return np.array(numbers, np.uint64)
 
     outer = None if inner == 1 else lambda group: group // inner
@@ -61,7 +61,7 @@ def test_each_unit_keeps_its_first_groups(monkeypatch, places, few, kind, spread
 
 
 def test_no_order_is_computed_where_no_unit_has_too_many_groups():
-    def order(unit, group):
+    def order(units, number, group):
         raise AssertionError
 
     assert kept_runs(block_of(2, 20), GroupCap(30, None, order)) is None

@@ -288,6 +288,37 @@ def test_rows_of_a_plan_are_read_once_if_they_are_few(monkeypatch):
     assert few < len(reads)
 
 
+@pytest.mark.parametrize("words", [["a", None, "b"], ["a", "b", "a longer text than twelve bytes"]])
+@pytest.mark.parametrize("unique", [True, False])
+def test_rows_that_are_read_once_may_become_more_or_fewer(monkeypatch, words, unique):
+    """Long texts are first met in the last batch. Each row finds none, one, or with `unique` at most one public row."""
+    person = pl.Series([None, 1, 2, 3])
+    frame = pl.DataFrame(
+        {
+            "text": pl.Series([*words[:2] * 400, *words * 100]),
+            "person": person.gather(np.arange(1100) % 4),
+            "number": np.arange(1100) % 5,
+            "value": np.arange(1100) % 400,
+        }
+    )
+    public = pl.DataFrame(
+        {"k": [0, 1, 2] if unique else [0, 0, 0, 1, 3], "n": [1, 2, 3] if unique else [1, 2, 3, 4, 5]}
+    )
+    rows = polars_rows(lazy_source(frame, []))
+    rows = rows.lookup(public, on=[("number", "k")], how="inner", columns={"n": "n"}, unique=unique)
+    rows = asked(rows, "text", "n")
+    once = read_once._read
+    done = []
+    monkeypatch.setattr(read_once, "_read", lambda *given: done.append(once(*given)) or done[-1])
+    found = run_bounded(rows, request(2, max_groups=None))
+    assert len(done) == 1  # a long text ends the first reading
+    monkeypatch.setattr(read_once, "MOST_BYTES", 0)
+    assert found.groups.equals(run_bounded(rows, request(2, max_groups=None)).groups)
+    expected = frame.join(public, left_on="number", right_on="k").filter(pl.col("person").is_not_null())
+    assert found.groups["units"].sum() == expected.select("person", "text", "n").n_unique()
+    assert done[0].frame.height == frame.join(public, left_on="number", right_on="k").height
+
+
 def test_a_column_with_too_many_values_is_read_twice(monkeypatch):
     values = [f"value {i}" for i in range(3000)]
     frame = pl.DataFrame({"text": values, "person": range(3000), "value": 1})

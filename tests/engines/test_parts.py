@@ -164,6 +164,7 @@ def test_every_lane_and_every_kind_of_unit(unit, hashed):
 def test_threads_change_nothing(unit, hashed, monkeypatch):
     """Seven threads pack rows in batches of 64, sort words in pieces and take blocks of 64 rows.
 
+    Wide units claim 2**12 slots, so that some of them want the same one. The usual table has 2**24.
     Rows are taken whole or in two parts, so that each number of parts meets each kind of unit or of hash.
     """
     frame, wanted = frame_of(unit, 1), asked(len(UNITS[unit]), hashed_units=hashed)
@@ -179,6 +180,8 @@ def test_threads_change_nothing(unit, hashed, monkeypatch):
     monkeypatch.setattr(row_store, "_PAGE", 150)
     monkeypatch.setattr(row_store, "_FIRST", 10)
     monkeypatch.setattr(sorters, "_FEW_ROWS", 100)
+    for module in (row_store, sorters):
+        monkeypatch.setattr(module, "SLOT_BITS", 12)
     found = engine.run_bounded(frame.lazy(), wanted, parts=1 + (list(UNITS).index(unit) + hashed) % 2)
     assert found.groups.equals(alone.groups)
     assert all(found.cells[name].equals(cells) for name, cells in alone.cells.items())
@@ -406,8 +409,16 @@ def test_the_memory_of_a_large_array_is_used_again_only_when_no_view_of_it_is_le
     assert shorter.ctypes.data == place
     assert len(shorter) == 150
     del shorter, second
-    assert len(spare._spare) == 1
-    longer = spare.array(1000, np.uint64)  # too long for what is left
+    assert [memory.nbytes for memory in spare._spare] == [1600, 1600]
+    several = [spare.array(size, np.uint64) for size in (150, 800, 150)]  # the second is too long for what is left
+    addresses = [array.ctypes.data for array in several]
+    assert len(set(addresses)) == 3
+    for array in several:
+        array[:] = 5
+    del array, several
+    assert sum(memory.nbytes for memory in spare._spare) <= 8000
+    assert spare.array(790, np.uint64).ctypes.data == addresses[1]  # the smallest that is large enough
+    longer = spare.array(1000, np.uint64)
     longer[:] = 1
     for size in (99, 1001):  # neither small nor very large arrays are kept
         own = spare.array(size, np.uint64)

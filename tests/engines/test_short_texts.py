@@ -31,7 +31,7 @@ def test_codes_are_places_among_the_sorted_values(values, pieces, monkeypatch):
 def test_a_long_text_is_refused_wherever_it_is():
     for values in (["x" * 13], ["a", None, "x" * 13], ["a"] * 5000 + ["thirteen byte"]):
         with pytest.raises(LongTextError):
-            ShortTexts("text").numbers(pl.Series("text", values))
+            ShortTexts("text").numbers_of(pl.Series("text", values))
 
 
 def test_texts_that_share_a_hash_are_told_apart(monkeypatch):
@@ -45,7 +45,7 @@ def test_texts_that_share_a_hash_are_told_apart(monkeypatch):
 
     monkeypatch.setattr(ShortTexts, "__init__", without_hash)
     with pytest.raises(HashCollisionError):
-        ShortTexts("text").numbers(text)
+        ShortTexts("text").numbers_of(text)
     found = known_columns._coded(text)
     assert found.values.equals(expected.values)
     assert found.codes.equals(expected.codes)
@@ -55,5 +55,5 @@ def test_too_many_texts_have_no_codes(monkeypatch):
     monkeypatch.setattr("dp_polars._engines.polars.short_texts.MOST_VALUES", 10)
     text = pl.Series("text", [f"v{i}" for i in range(11)])
     with pytest.raises(TooManyValuesError):
-        ShortTexts("text").numbers(text)
+        ShortTexts("text").numbers_of(text)
     assert known_columns._coded(text) is None

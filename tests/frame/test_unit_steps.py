@@ -2,6 +2,7 @@
 
 from datetime import date, datetime, timedelta
 
+import duckdb
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -154,6 +155,92 @@ def test_windows_within_a_unit_are_those_of_polars(session, name):
     made = {"made": WINDOWS[name]}
     assert same(rows_of(dp.private(frame, session).with_columns(**made)), frame.with_columns(**made))
     assert same(rows_of(dp.private(frame.lazy(), session).with_columns(**made)), frame.with_columns(**made))
+
+
+TIMED = pl.DataFrame(
+    {
+        "user": [1, 1, 1, 1, 1, 2, 2, 3, None],
+        "day": [date(2024, 1, one) for one in (1, 2, 2, 5, 9, 1, 3, 7, 1)],
+        "n": [1, 2, 4, 7, 11, 3, 6, 5, 9],
+        "paid": [1.5, None, 2.0, 4.0, 0.5, None, 1.0, None, 3.0],
+    }
+).with_columns(at=pl.col("day").cast(pl.Datetime("ms")) + pl.duration(hours=pl.col("n")))
+PAID, N = pl.col("paid"), pl.col("n")
+ROLLED = {
+    "sum": PAID.rolling_sum_by("day", "2d").over("user"),
+    "sum closed on both sides": PAID.rolling_sum_by("day", "1d", closed="both", min_samples=1).over("user"),
+    "sum before": N.rolling_sum_by("day", "3d", closed="left", min_samples=1).over("user"),
+    "sum within": N.rolling_sum_by("day", "3d", closed="none").over("user"),
+    "mean": N.rolling_mean_by("at", "30h").over("user"),
+    "mean of two": PAID.rolling_mean_by("day", "1w", min_samples=2).over("user"),
+    "least": N.rolling_min_by("at", timedelta(days=3)).over("user"),
+    "most": PAID.rolling_max_by("n", "4i").over("user"),
+    "rows": pl.len().rolling("day", period="3d").over("user"),
+    "parts": (N.sum() / pl.len()).rolling("at", period="2d", closed="both").over("user"),
+    "later": N.max().rolling("n", period="3i", offset="0i").over("user"),
+    "count": PAID.count().rolling("at", period="50h", offset="-1d").over("user"),
+    "first": N.first().rolling("n", period="6i").over("user"),
+}
+
+
+@pytest.mark.parametrize("name", ROLLED)
+def test_rolling_windows_within_a_unit_are_those_of_polars(session, name):
+    made = {"made": ROLLED[name]}
+    expected = TIMED.sort("user", "at").with_columns(**made)
+    assert same(rows_of(dp.private(TIMED.reverse(), session).with_columns(**made)), expected)
+
+
+def test_a_rolling_frame_is_that_of_polars(session):
+    made = {"n": pl.len(), "most": N.max().alias("x") + 1, "paid": PAID.mean()}
+    for words in ({"period": "3d"}, {"period": "1w", "closed": "both"}, {"period": "2d", "offset": "-1d"}):
+        found = rows_of(dp.private(TIMED, session).rolling("day", group_by="user", **words).agg(**made))
+        expected = TIMED.drop_nulls("user").sort("user", "day").rolling("day", group_by="user", **words).agg(**made)
+        assert same(found, expected.select(found.columns)), words
+
+
+@pytest.mark.parametrize(
+    ("rolled", "message"),
+    [
+        (N.rolling_sum_by("day", "1mo").over("user"), "fixed length"),
+        (N.rolling_sum_by("day", "5h").over("user"), "fixed length"),
+        (N.rolling_sum_by("at", "3i").over("user"), "fixed length"),
+        (N.rolling_median_by("day", "5d").over("user"), "sum, mean, min and max"),
+        (N.rolling_std(2).over("user", order_by="day"), "sum, mean, min and max"),
+        (N.median().rolling("day", period="5d").over("user"), "median"),
+        ((N - N.mean()).rolling("day", period="5d").over("user"), "not aggregated"),
+        (N.rolling_sum_by("day", "5d"), "looks at other rows"),
+        (N.sum().rolling("day", period="5d"), "looks at other rows"),
+    ],
+)
+def test_other_rolling_windows_are_refused(session, rolled, message):
+    with pytest.raises(dp.ExpressionNotAllowed, match=message):
+        dp.private(TIMED, session).with_columns(made=rolled)
+
+
+def test_rolling_windows_need_the_unit(session):
+    with pytest.raises(dp.InvalidParameterError, match="rows of different people"):
+        dp.private(TIMED, session).rolling("day", period="3d", group_by="paid").agg(made=pl.len())
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.String])
+def test_the_arms_of_units_are_those_of_sql(dtype):
+    frame = pl.DataFrame({"user": [*range(40), None] * 2}).cast(dtype)
+    session = dp.Session(epsilon=1.0, unit="user")
+    raw = duckdb.connect()
+    for salt, parts in (("", 2), ("colour", 7)):
+        found = rows_of(dp.private(frame, session).arms(parts, salt=salt))
+        asked = f"SELECT *, md5_number_lower(concat('{salt}', user)) % {parts} AS arm FROM frame WHERE user IS NOT NULL"
+        assert same(found, raw.sql(asked).pl())
+        assert found["arm"].n_unique() == parts
+
+
+def test_arms_need_no_cap_and_cut_nothing_off(session):
+    private = dp.private(ORDERS, dp.Session(epsilon=1.0, unit="user")).arms(3)
+    plan = private.preview.count_units("arm", keys=[0, 1, 2], epsilon=0.5)
+    assert "the keys are constant for each unit" in str(plan)
+    for words in ({"parts": 0}, {"parts": "a"}, {"salt": 7}, {"name": "user"}, {"name": None}):
+        with pytest.raises((dp.InvalidParameterError, dp.ExpressionNotAllowed)):
+            private.arms(**words)
 
 
 def test_filters_and_selections_take_windows_too(session):

@@ -296,6 +296,8 @@ def test_the_plan_reads_as_a_table():
     with replace_session(group_size=2):
         plan = PEOPLE.dp.with_columns(old=pl.col("age") > 2).preview.randomized_response("old", resample=0.5)
     assert str(plan).splitlines() == [
+        "Each response is the truth with probability 0.6667; an estimated frequency is within 1.666 / sqrt(n), 19 "
+        "times out of 20; uses 27.7 % of the budget.",
         "query                     randomized_response of old (after with_columns)",
         "protects                  user, replaced, 2 at a time: values, not presence; rows where it is null take "
         "no part",

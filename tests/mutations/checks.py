@@ -5,6 +5,7 @@ declared sensitivity, prices and scales against numbers worked out by hand, laws
 charge and read. Where a check compares frequencies its bits are fixed, so it has no false alarms.
 """
 
+import contextlib
 import itertools
 import math
 import os
@@ -20,6 +21,7 @@ import pytest
 from scipy import stats
 
 import dp_polars as dp
+from dp_polars._aggregates.cut import CutByCap
 from dp_polars._choices.plan import Selection, choice_plan
 from dp_polars._engines.polars import engine, run_bounded
 from dp_polars._engines.polars import lowering as lowerings
@@ -80,6 +82,7 @@ HEAVY = {unit: [(unit, key, 50, 40) for key in KEYS for _ in range(9)] for unit 
 SPREAD = {unit: [(unit, key, 11 + n, 0) for key in KEYS for n in range(9)] for unit in (1, 2)}
 OPPOSITE = {unit: [(unit, key, -50, -40) for key in KEYS for _ in range(9)] for unit in (3, 4)}
 
+ACROSS = {"max_groups": None, "max_rows": 7, "across": True}
 NEIGHBOURS = {
     "count": query("count", domain=DOMAIN),
     "count of units": query("count_units", domain=DOMAIN),
@@ -91,6 +94,12 @@ NEIGHBOURS = {
     "distinct values": query("n_unique", domain=DOMAIN),
     "histogram": query(aggregates=(aggregate("histogram", edges=(0, 3, 6, 60)),), domain=DOMAIN),
     "median": query("median", domain=DOMAIN, bounds=(0, 10)),
+    "count with one cap": query("count", domain=DOMAIN, **ACROSS),
+    "sum with one cap": query("sum", domain=DOMAIN, bounds=(-4, 10), **ACROSS),
+    "distinct values with one cap": query("n_unique", domain=DOMAIN, **ACROSS),
+    "median with one cap": query("median", domain=DOMAIN, bounds=(0, 10), **ACROSS),
+    "units cut by one cap": query(aggregates=(aggregate("count"), CutByCap(name="cut")), domain=DOMAIN, **ACROSS),
+    "count of discovered groups with both caps": query("count", max_rows=2, across=True),
     "count of discovered groups": query("count"),
     "sum of rows that are units": query("sum", keys=(), bounds=(0, 10), unit=()),
 }
@@ -109,7 +118,7 @@ def neighbours_differ_by_at_most_the_sensitivity():
 def _compare_neighbours(name, asked, protected):
     plan = plans.plan_of(asked, terms_of(1, 1e-6, **protected))
     size, swapped = protected.get("group_size", 1), "adjacency" in protected
-    heavy = SPREAD if name == "distinct values" else HEAVY
+    heavy = SPREAD if name.startswith("distinct values") else HEAVY
     if not asked.unit:
         heavy = {unit: rows[:1] for unit, rows in HEAVY.items()}
     leaving = [row for unit in (1, 2)[:size] for row in heavy[unit]]
@@ -126,7 +135,8 @@ def _compare_neighbours(name, asked, protected):
                 if compiled.statistics.get("values") == measurement.name
             )
             moved = sum(moved_cells(*tables, cells, grouped))
-            most = (2 if swapped else 1) * size * measurement.statistic.max_rows * plan.bounds.max_groups
+            groups = 1 if asked.across else plan.bounds.max_groups
+            most = (2 if swapped else 1) * size * measurement.statistic.max_rows * groups
         else:
             moved = np.abs(difference(*(named_vector(table, measurement, grouped) for table in tables))).sum()
             most = measurement.sensitivity.l1
@@ -282,6 +292,34 @@ def choices_of_values_stay_within_their_epsilon():
             max(losses) <= float(measurement.epsilon) * (1 + 1e-9),
             f"a choice of epsilon {float(measurement.epsilon):g} loses {max(losses):.3g} by one unit's rows",
         )
+
+
+def choices_of_one_cap_cost_at_most_their_price():
+    """Enumerate the laws in two groups among which a unit's rows are divided. What it is charged covers both losses."""
+    for protected in ({}, {"adjacency": "replace"}):
+        plan = plans.plan_of(query("quantile", domain=DOMAIN, bounds=(0, 10), **ACROSS), terms_of(1, **protected))
+        (measurement,) = plan.measurements
+        statistic = measurement.statistic
+        target, rate = _Descent(None, None, statistic, measurement.epsilon, None)._target(statistic.targets[0])
+        low, high = measurement.grid.low, measurement.grid.high
+        cells = [(low + 2, 3), (low + 5, 2), (low + 9, 4)]
+
+        most = statistic.max_rows
+        parts = {
+            (v, n): law_of(_joined([*cells, (low + v, n)]) if n else cells, low, high, target, rate)
+            for v in (0, 10) for n in (0, 1, 3, most - 3, most - 1, most)
+        }  # fmt: skip
+        rows = [(one, other) for one, other in itertools.product(parts, parts) if one[1] + other[1] == most]
+        before = rows if protected else [((0, 0), (0, 0))]
+        for mine, theirs in itertools.product(rows, before):
+            losses = [
+                max(abs(math.log(parts[left][point] / parts[right][point])) for point in parts[left])
+                for left, right in zip(mine, theirs, strict=True)
+            ]
+            require(
+                sum(losses) <= float(plan.cost.epsilon) * (1 + 1e-9),
+                f"choices of epsilon {float(plan.cost.epsilon):g} in all lose {sum(losses):.3g} by one unit's rows",
+            )
 
 
 def an_interval_of_a_median_is_paid_for_and_covers_it():
@@ -445,7 +483,7 @@ def _lone_group(plan):
     """Return the largest count of a group that only the protected units are in, and the chance that noise shows it."""
     measurement = plan.measurement(plan.discovery.counted)
     together = plan.terms.group_size
-    missing = plan.discovery.threshold - together * measurement.statistic.most
+    missing = plan.discovery.threshold - measurement.sensitivity.each
     scale = float(measurement.noise.parameter)
     chance = math.exp(-missing / scale) / (1 + math.exp(-1 / scale))  # P(noise >= missing), exactly
     touched = together * plan.bounds.max_groups * (2 if plan.terms.adjacency == "replace" else 1)
@@ -456,7 +494,8 @@ def groups_of_one_unit_stay_hidden_but_for_delta():
     for protected in PROTECTED:
         # Here a count of units that is not released decides.
         many = query("count", max_rows=1_000, spend=Spend(share=Fraction(1, 2), mechanism="laplace"))
-        for asked in (query("count_units", spend=LAPLACE), query("count", spend=LAPLACE), many):
+        both = query("count", spend=LAPLACE, across=True)
+        for asked in (query("count_units", spend=LAPLACE), query("count", spend=LAPLACE), both, many):
             plan = plans.plan_of(asked, terms_of(1, 1e-6, **protected))
             chance = _lone_group(plan)
             require(
@@ -785,6 +824,53 @@ def only_rows_of_one_unit_are_combined():
     raise Broken("rows of several units are combined")
 
 
+_LATER = "(SELECT user_id, x + 40 AS x, x AS y FROM visits)"
+_COMBINED = {
+    "FULL JOIN": f"SELECT user_id, a.x, b.y FROM visits a FULL JOIN {_LATER} b USING (user_id, x)",
+    "INTERSECT": f"SELECT user_id, x FROM visits INTERSECT SELECT user_id, x FROM {_LATER}",
+    "EXCEPT": f"SELECT user_id, x FROM visits EXCEPT SELECT user_id, x FROM {_LATER}",
+}
+
+
+def _rows_meet_within_their_unit(kind):
+    """Without one person, exactly their rows are gone. Somebody else has the values that are next to theirs."""
+    rows = [(user, 40 * (place + (user != 3))) for user in range(7) for place in range(3)]
+    people = pl.DataFrame(rows, schema=["user_id", "x"], orient="row")
+
+    def found(rows):
+        con = dp.connect(None, dp.Session(epsilon=1, unit="user_id", max_rows_per_group=1)).register("visits", rows)
+        planned = con._planned(f"SELECT dp_count(x) AS n FROM ({_COMBINED[kind]})", {}, {"epsilon": 0.5})
+        return read_rows(without_unit_steps(planned.queries[0].query.rows))
+
+    whole, rest = found(people), found(people.filter(pl.col("user_id") != 3))
+    others = whole.filter(pl.col("user_id") != 3)
+    require(
+        sorted(map(repr, others.rows())) == sorted(map(repr, rest.rows())), f"rows change those of others in {kind}"
+    )
+    require(0 < others.height < whole.height, f"nobody has rows after {kind}")
+
+
+def full_joins_meet_within_their_unit():
+    _rows_meet_within_their_unit("FULL JOIN")
+
+
+def intersections_meet_within_their_unit():
+    _rows_meet_within_their_unit("INTERSECT")
+
+
+def differences_meet_within_their_unit():
+    _rows_meet_within_their_unit("EXCEPT")
+
+
+def only_answers_are_turned():
+    con = _guarded()
+    try:
+        con.sql("SELECT * FROM visits PIVOT (sum(x) FOR s IN ('a'))")
+    except dp.StatementNotAllowed:
+        return
+    raise Broken("PIVOT shows sums of private rows")
+
+
 def a_query_can_not_make_another_unit():
     con = _guarded()
     plain = con.preview("SELECT dp_count_units(epsilon := 0.1) AS n FROM visits")
@@ -850,3 +936,31 @@ def spark_draws_its_salts_anew():
     """Two questions keep the same number of units in each of 16 groups by chance with a probability below 1e-15."""
     first, second = (_on_spark(_CROWDED) for _ in range(2))
     require(not first.equals(second), "two questions to Spark choose groups with the same salt")
+
+
+# ---------------------------------------------------------------------- analysts
+
+
+def shares_of_analysts_are_enforced():
+    owner = dp.Session(epsilon=1.0, unit="user")
+    owner.grant("team", share=0.25)
+    try:
+        owner.analyst("team").reserve(dp.pure_cost(0.5), label="half of the budget").fail(closes=False)
+    except dp.BudgetExceeded:
+        return
+    require(False, "an analyst charges more than the share")
+
+
+def every_charge_of_an_analyst_is_in_the_audit_log():
+    owner = dp.Session(epsilon=1.0, unit="user")
+    owner.grant("team", share=0.5)
+    owner.analyst("team").reserve(dp.pure_cost(0.1), label="charged").fail(closes=False)
+    require(owner.audit_log().height == len(owner.releases), "a charge has no entry in the audit log")
+
+
+def errors_of_the_library_are_in_the_audit_log():
+    owner = dp.Session(epsilon=1.0, unit="user")
+    owner.grant("team", share=0.5)
+    with contextlib.suppress(RuntimeError), owner.analyst("team")._asking("asked"):
+        raise RuntimeError
+    require(owner.audit_log()["reason"].to_list() == ["internal-error"], "an error leaves no entry in the audit log")

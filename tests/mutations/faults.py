@@ -22,16 +22,19 @@ from dp_polars._engines.polars import unit_steps as unit_computation
 from dp_polars._engines.spark import engine as spark_engine
 from dp_polars._engines.spark import unit_steps as spark_unit_steps
 from dp_polars._engines.spark.texts import salted
+from dp_polars._expressions.unit_functions import SortColumn, unit_value
 from dp_polars._frame import aggregate_question, private_frame
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
 from dp_polars._plan import discovery, plan, spend
 from dp_polars._plan.grid import Scaling
+from dp_polars._plan.statistics import Statistic
 from dp_polars._release import answers, noise, quantiles, run
 from dp_polars._release import charge as charging
 from dp_polars._release.intervals import ConfidenceLimits
 from dp_polars._session import filters, ledger, open_charges, prices, session
-from dp_polars._sql import analysis, catalog, connection, relations, sandbox, unit_steps
+from dp_polars._sql import analysis, catalog, connection, private_joins, relations, sandbox, unit_steps
+from dp_polars._sql.scope import ScopeTable
 from dp_polars.mechanisms import sparse_vector
 from tests.bits import SeededBits
 from tests.mutations import checks
@@ -124,8 +127,49 @@ def choice_without_its_groups(patch: Patch) -> None:
         patch.setattr(
             module,
             "choice_prices",
-            lambda bounds, terms, replacement: (Fraction(terms.group_size), Fraction(terms.group_size**2)),
+            lambda bounds, terms, replacement, **more: (Fraction(terms.group_size), Fraction(terms.group_size**2)),
         )
+
+
+def one_cap_for_each_group(patch: Patch) -> None:
+    patch.setattr(moments, "_rows_of_unit", lambda block, rows: rows)
+
+
+def one_cap_on_kept_values_for_each_group(patch: Patch) -> None:
+    patch.setattr(cells, "_units_of_runs", lambda block: np.arange(len(block.unit)))
+
+
+def one_cap_rounded_to_the_nearest(patch: Patch) -> None:
+    honest = moments.scaled_across
+
+    def wrong(total, rows, everywhere, most, shift, inner, bits):
+        finer = honest(total, rows, everywhere, most, shift, inner + 1, bits)
+        return (finer + np.sign(finer)) >> 1
+
+    patch.setattr(moments, "scaled_across", wrong)
+
+
+def units_cut_by_one_cap_as_if_in_one_group(patch: Patch) -> None:
+    honest = making.noisy_sum
+
+    def wrong(compiler, name, what, weight, grid, cap, low, high):
+        across = what == "units over the cap"
+        return honest(compiler, name, what, weight, grid, replace(cap, across=across or cap.across), low, high)
+
+    patch.setattr(making, "noisy_sum", wrong)
+
+
+def choices_of_one_cap_at_half_their_price(patch: Patch) -> None:
+    honest = making.choice_prices
+
+    def wrong(bounds, terms, replacement, *, across=False):
+        return tuple(price / (2 if across else 1) for price in honest(bounds, terms, replacement, across=across))
+
+    patch.setattr(making, "choice_prices", wrong)
+
+
+def rows_of_one_cap_hidden_as_if_in_whole_steps(patch: Patch) -> None:
+    patch.setattr(Statistic, "most", property(lambda self: self.max_rows * (self.whole if self.columns else 1)))
 
 
 def half_the_sensitivity_of_a_quantile(patch: Patch) -> None:
@@ -620,6 +664,42 @@ def units_are_not_asked_for(patch: Patch) -> None:
     patch.setattr(analysis, "with_units", lambda rows, unit: rows)
 
 
+def rows_are_joined_without_the_unit(patch: Patch) -> None:
+    honest = private_joins.JoinRows
+    patch.setattr(private_joins, "JoinRows", lambda on, how, columns: honest(on[1:] or on, how, columns))
+    _units_of_steps_are_believed(patch)
+
+
+def rows_are_compared_without_the_unit(patch: Patch) -> None:
+    honest = private_joins.GroupRows
+
+    def without_first(keys, values):
+        first = unit_value("first", keys[0], pl.Schema({keys[0]: pl.Int64()}), order=(SortColumn(keys[0]),))
+        return honest(keys[1:], (*values, (keys[0], first)))
+
+    patch.setattr(private_joins, "GroupRows", without_first)
+    _units_of_steps_are_believed(patch)
+
+
+def _units_of_steps_are_believed(patch: Patch) -> None:
+    patch.setattr(relations, "with_units", lambda rows, unit: rows)
+    patch.setattr(analysis, "with_units", lambda rows, unit: rows)
+
+
+def private_rows_are_turned(patch: Patch) -> None:
+    every_table_is_public_to_the_sandbox(patch)
+
+    def pivot(self, node, ctes):
+        source = self._from(node["source"], ctes)
+        tables = tuple(ScopeTable.public(one.alias, one.columns) for one in source.tables)
+        source = relations.PublicRelation(node["source"], tables, source.sources)
+        return self._aliased(
+            self._public_select(analysis.pivot_select(node, source, self._context), source, ctes), node
+        )
+
+    patch.setattr(analysis._Analyser, "_pivot", pivot)
+
+
 # ---------------------------------------------------------------------- Spark
 
 
@@ -669,6 +749,26 @@ def spark_pairs_not_limited(patch: Patch) -> None:
     patch.setattr(spark_unit_steps, "MOST_PAIRS", 10**12)
 
 
+def shares_not_enforced(patch):
+    patch.setattr(
+        session.Session, "_accepts", lambda self, total, of_analyst, share: filters.accepts(self._terms, total)
+    )
+
+
+def nothing_in_the_audit_log(patch):
+    patch.setattr(ledger.Ledger, "_note", lambda *_: None)
+
+
+def errors_not_in_the_audit_log(patch):
+    noted = session.Session._note
+
+    def only_refusals(self, asked, outcome, *, charge=None, reason=None):
+        if reason != "internal-error":
+            noted(self, asked, outcome, charge=charge, reason=reason)
+
+    patch.setattr(session.Session, "_note", only_refusals)
+
+
 FAULTS = {
     # scales and prices
     "the noise scale is off by a tenth": Fault(
@@ -696,6 +796,24 @@ FAULTS = {
     ),
     "a quantile is scored with half its sensitivity": Fault(
         half_the_sensitivity_of_a_quantile, checks.choices_of_values_stay_within_their_epsilon, "loses .* by one unit"
+    ),
+    "one cap is enforced in each group alone": Fault(
+        one_cap_for_each_group, NEIGHBOURS, "one unit moves the count with"
+    ),
+    "one cap on kept values is enforced in each group alone": Fault(
+        one_cap_on_kept_values_for_each_group, NEIGHBOURS, "one unit moves the distinct values with one cap"
+    ),
+    "one cap rounds what a unit adds to the nearest step": Fault(
+        one_cap_rounded_to_the_nearest, NEIGHBOURS, "one unit moves the (count|sum) with one cap"
+    ),
+    "units cut by one cap are priced as if each had one group": Fault(
+        units_cut_by_one_cap_as_if_in_one_group, NEIGHBOURS, "one unit moves the units cut by one cap"
+    ),
+    "choices of one cap are priced at half": Fault(
+        choices_of_one_cap_at_half_their_price, checks.choices_of_one_cap_cost_at_most_their_price, "in all lose"
+    ),
+    "a group of one unit is hidden as if its rows had no fractions": Fault(
+        rows_of_one_cap_hidden_as_if_in_whole_steps, checks.groups_of_one_unit_stay_hidden_but_for_delta, "is shown"
     ),
     "one end of an interval is free": Fault(
         one_end_of_an_interval_is_free, checks.an_interval_of_a_median_is_paid_for_and_covers_it, "costs .* in all"
@@ -842,6 +960,16 @@ FAULTS = {
         checks.a_step_within_a_unit_depends_on_its_rows_alone,
         "sum depends on",
     ),
+    # analysts
+    "shares are not enforced": Fault(
+        shares_not_enforced, checks.shares_of_analysts_are_enforced, "charges more than the share"
+    ),
+    "charges are not written to the audit log": Fault(
+        nothing_in_the_audit_log, checks.every_charge_of_an_analyst_is_in_the_audit_log, "has no entry"
+    ),
+    "only refusals are written to the audit log": Fault(
+        errors_not_in_the_audit_log, checks.errors_of_the_library_are_in_the_audit_log, "an error leaves no entry"
+    ),
     # SQL
     "tables are known by the spelling of their names": Fault(
         tables_kept_by_their_spelling, checks.a_table_is_the_same_under_every_name, "another spelling"
@@ -872,6 +1000,16 @@ FAULTS = {
     "rows of several units are grouped": Fault(
         units_are_not_asked_for, checks.only_rows_of_one_unit_are_combined, "rows of several units are combined"
     ),
+    "a full join forgets the unit": Fault(
+        rows_are_joined_without_the_unit, checks.full_joins_meet_within_their_unit, "others in FULL JOIN"
+    ),
+    "an intersection forgets the unit": Fault(
+        rows_are_compared_without_the_unit, checks.intersections_meet_within_their_unit, "others in INTERSECT"
+    ),
+    "a difference forgets the unit": Fault(
+        rows_are_compared_without_the_unit, checks.differences_meet_within_their_unit, "others in EXCEPT"
+    ),
+    "private rows are turned": Fault(private_rows_are_turned, checks.only_answers_are_turned, "PIVOT shows sums"),
     "a query may replace the unit": Fault(
         any_column_may_be_the_unit, checks.a_query_can_not_make_another_unit, "in the place of the unit"
     ),

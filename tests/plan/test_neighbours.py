@@ -5,6 +5,7 @@ two neighbours differ by no more than the plan says, in every norm. The privacy 
 """
 
 import math
+import random
 from fractions import Fraction
 from functools import cache
 from itertools import combinations_with_replacement, product
@@ -44,21 +45,19 @@ KINDS = [
 ]
 
 
-def rows_of_unit(draw, unit, integers):
-    n = draw(st.integers(0, 12))
-    values = st.sampled_from(INTEGERS if integers else FLOATS)
-    keys = st.sampled_from(["a", "b", "c", "d", None])
-    return [(unit, draw(keys), draw(values), draw(values)) for _ in range(n)]
+def rows_of_unit(chance, unit, integers):
+    """Return up to twelve rows. They are not drawn by Hypothesis, which takes longer for it than the engine needs."""
+    values = INTEGERS if integers else FLOATS
+    return [
+        (unit, chance.choice(["a", "b", "c", "d", None]), chance.choice(values), chance.choice(values))
+        for _ in range(chance.randint(0, 12))
+    ]
 
 
 def frame_of(rows, integers):
     kind = pl.Int64 if integers else pl.Float64
     schema = {"unit0": pl.Int64, "key0": pl.String, "value0": kind, "value1": kind}
     return pl.DataFrame([row if len(row) == 4 else (*row, 0) for row in rows], schema=schema, orient="row")
-
-
-ACROSS = ["count", "sum", "mean", "var", "cov", "corr"]
-"""The aggregates of sums over rows, which one cap on the rows in all groups is enough for."""
 
 
 @pytest.mark.slow
@@ -68,10 +67,10 @@ ACROSS = ["count", "sum", "mean", "var", "cov", "corr"]
 def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(across, data):
     draw = data.draw
     integers = draw(st.booleans())
-    kinds = draw(st.lists(st.sampled_from(ACROSS if across else KINDS), min_size=1, max_size=4))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
     lower, upper = sorted(draw(st.lists(st.sampled_from([-9, -2, 0, 1, 5, 12]), min_size=2, max_size=2, unique=True)))
     publics = [["a"], ["a", "b", "c"], ["a", "b", "c", "d", None]]
-    public = draw(st.sampled_from(publics if across else [None, *publics]))
+    public = draw(st.sampled_from([None, *publics]))
     domain = None if public is None else pl.DataFrame({"k": public}, schema={"k": pl.String})
     grouped = across or draw(st.booleans())
     size = draw(st.integers(1, 2))
@@ -82,7 +81,7 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(across, data
             aggregate(
                 kind,
                 (lower, upper),
-                draw(st.sampled_from(["row", "unit"])) if kind == "sum" and not across else "row",
+                draw(st.sampled_from(["row", "unit"])) if kind == "sum" else "row",
                 integers,
                 name=f"answer{place}",
             )
@@ -90,17 +89,18 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(across, data
         ),
         keys=("k",) if grouped else (),
         domain=domain if grouped else None,
-        max_groups=draw(st.sampled_from([1, 2, 4])),
+        max_groups=draw(st.sampled_from([1, 2, 4, None] if across and public else [1, 2, 4])),
         max_rows=draw(st.sampled_from([1, 2, 5])),
         across=across,
         spend=Spend(epsilon=Fraction(1, 2), mechanism=draw(st.sampled_from([None, "gaussian"])) if across else None),
     )
     plan = plan_of(asked, terms)
-    common = [row for unit in (1, 2) for row in rows_of_unit(draw, unit, integers)]
+    chance = random.Random(draw(st.integers(0, 2**62)))
+    common = [row for unit in (1, 2) for row in rows_of_unit(chance, unit, integers)]
     # The protected units have numbers of their own, between, below and above the others'.
     places = draw(st.permutations([0, 3, -(2**40), 2**40]))
-    removed = [row for unit in places[:size] for row in rows_of_unit(draw, unit, integers)]
-    entered = [row for unit in places[2 : 2 + size] for row in rows_of_unit(draw, unit, integers)]
+    removed = [row for unit in places[:size] for row in rows_of_unit(chance, unit, integers)]
+    entered = [row for unit in places[2 : 2 + size] for row in rows_of_unit(chance, unit, integers)]
     left = frame_of(common + removed, integers)
     right = frame_of(common + (entered if adjacency == "replace" else []), integers)
     salt = draw(st.integers(0, 2**62))
@@ -124,8 +124,9 @@ def test_neighbours_differ_by_at_most_the_sensitivity_in_every_norm(across, data
                 if compiled.statistics.get("values") == measurement.name
             )
             moved = moved_cells(*tables, cells, grouped)
-            assert max(moved, default=0) <= changes * size * measurement.statistic.max_rows
-            assert sum(moved) <= changes * size * measurement.statistic.max_rows * plan.bounds.max_groups
+            most = changes * size * measurement.statistic.max_rows
+            assert max(moved, default=0) <= most
+            assert sum(moved) <= most * (1 if across else plan.bounds.max_groups)
             assert sum(rows > 0 for rows in moved) <= changes * size * plan.bounds.max_groups
             continue
         moved = difference(*(named_vector(table, measurement, grouped) for table in tables))

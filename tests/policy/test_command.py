@@ -2,6 +2,7 @@
 
 import tomllib
 
+import polars as pl
 import pytest
 
 from dp_polars._cli import main
@@ -110,3 +111,68 @@ def test_a_profile_without_a_stated_spend_is_refused_before_anything_is_read(
     assert said in capsys.readouterr().err
     if (tmp_path / "budget.db").exists():
         assert Session.from_ledger("budget.db").spent.share == 0
+
+
+@pytest.mark.slow
+def test_an_analyst_asks_and_previews_at_the_shell(tmp_path, capsys):
+    text = POLICY.replace("queries = 100", 'queries = 100\nledger = "budget.db"') + "[analysts]\nteam-a = 0.5\n"
+    path = str(write_shop(tmp_path, text))
+    words = ["--policy", path, "--analyst", "team-a"]
+    joined = "SELECT SUM(price) AS n FROM items JOIN orders USING (order_id)"
+    assert main(["preview", *words, "--max-rows-per-group", "6", joined]) == 0
+    shown = capsys.readouterr()
+    assert "rows per unit and group" in shown.out
+    assert "left: 50 % of the budget" in shown.err
+    assert not (tmp_path / "budget.db").exists() or Session.from_ledger(tmp_path / "budget.db").spent.share == 0
+    assert main(["sql", *words, joined]) == 1
+    assert "con.sql(query, max_rows_per_group=10)" in capsys.readouterr().err
+    assert main(["sql", *words, joined, "--max-rows-per-group", "6", "--confidence", "0.9", "--share", "0.1"]) == 0
+    answer = capsys.readouterr()
+    assert "n_low" in answer.out
+    assert "paid: 10 %" in answer.err
+    assert "left: 40 %" in answer.err
+    assert main(["sql", "--policy", path, "--analyst", "team-b", "SELECT COUNT(*) FROM orders"]) == 1
+    log = Session.from_ledger(tmp_path / "budget.db").audit_log()
+    assert log.select("analyst", "outcome", "asked").rows() == [
+        ("team-a", "refused", joined), ("team-a", "committed", joined),
+    ]  # fmt: skip
+
+
+def drafted(folder, capsys, monkeypatch, *words, **tables):
+    for name, schema in tables.items():
+        pl.DataFrame(schema=schema).write_parquet(folder / f"{name}.parquet")
+    monkeypatch.chdir(folder)
+    code = main(["policy", "init", *(f"{name}.parquet" for name in tables), *words])
+    return code, capsys.readouterr()
+
+
+def test_a_draft_takes_no_boolean_for_a_person_and_finds_paths_with_other_names(tmp_path, capsys, monkeypatch):
+    rides = {"ride_id": pl.Int64, "rider_id": pl.Int64, "member": pl.Boolean, "price": pl.Float64}
+    refunds = {"ride": pl.Int64, "amount": pl.Int64}
+    code, told = drafted(tmp_path, capsys, monkeypatch, rides=rides, refunds=refunds)
+    plain = tomllib.loads(told.out)
+    assert (code, plain["unit"]) == (0, "rider_id")
+    assert plain["tables"]["refunds"]["through"] == "rides"
+    assert plain["tables"]["refunds"]["on"] == {"ride": "ride_id"}
+
+
+def test_a_draft_names_other_columns_that_may_be_people_and_a_profile_guesses_none(tmp_path, capsys, monkeypatch):
+    visits = {"patient_id": pl.Int64, "doctor": pl.String, "client": pl.String, "cost": pl.Float64}
+    code, told = drafted(tmp_path, capsys, monkeypatch, visits=visits)
+    assert 'unit = "patient_id"' in told.out
+    assert "Or is it client?" in told.out
+    spend = ["--profile", "--epsilon", "1", "--share", "0.1"]
+    code, told = drafted(tmp_path, capsys, monkeypatch, *spend, visits=visits)
+    assert code == 1
+    assert "Is it patient_id or client? Say --unit patient_id" in told.err
+    assert not (tmp_path / "budget.db").exists()
+
+
+@pytest.mark.slow
+def test_what_an_unreliable_profile_suggests_is_no_rule(tmp_path, capsys, monkeypatch):
+    pl.DataFrame({"user_id": [1, 2], "amount": [1.0, 2.0]}).write_parquet(tmp_path / "few.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert main(["policy", "init", "few.parquet", "--profile", "--epsilon", "1", "--share", "0.1"]) == 0
+    draft = capsys.readouterr().out
+    assert "columns" not in tomllib.loads(draft)["tables"]["few"]
+    assert "max_rows_per_group = 10  # with how many rows in each?" in draft

@@ -61,6 +61,9 @@ def test_answers_are_close_to_those_of_duckdb(con):
 
 def test_columns_have_the_names_that_duckdb_gives_them(con):
     assert con.sql("SELECT COUNT(*), avg(total) FROM orders", epsilon=1).columns == ["count_star()", "avg(total)"]
+    query = "SELECT sum(total) / count(*), round(avg(weight), 1) AS w, 100 * COUNT(*) FROM orders"
+    listed = con.sql(query, epsilon=1).columns
+    assert listed == ["(sum(total) / count_star())", "w", "(100 * count_star())"]
 
 
 def test_having_order_and_expressions_use_the_same_answers(con):

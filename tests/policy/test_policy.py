@@ -60,11 +60,39 @@ def test_bounds_follow_a_column_and_not_its_name(policy):
     renamed = frame.rename({"total": "paid"}).filter(pl.col("paid") > 10)
     assert facts(renamed.preview.sum("paid"))["value bounds"].startswith("0 to 100")
     other = frame.with_columns(total=pl.col("total") * 1000)
+    assert facts(other.preview.sum("total"))["value bounds"] == "0 to 100000, each row, derived from the policy"
+    other = frame.with_columns(total=pl.col("order_id"))
     with pytest.raises(dp.InvalidParameterError, match="needs bounds"):
         other.preview.sum("total")
     summed = frame.group_by("customer_id").agg(total=pl.col("total").sum())
     with pytest.raises(dp.InvalidParameterError, match="needs bounds"):
         summed.preview.sum("total")
+
+
+def test_the_owner_may_let_bounds_be_estimated(folder):
+    text = POLICY.replace("bounds = [0, 100]", 'bounds = "auto"')
+    policy = loaded(folder, "estimated.toml", text)
+    assert "total: bounds are estimated" in policy.describe()
+    con = dp.connect(policy)
+    assert "estimated" in str(con.preview("SELECT AVG(total) FROM orders"))
+    assert "estimated" in str(con.preview("SELECT AVG(total * 2) FROM orders"))  # and so is what is made of them
+    assert facts(con.preview("SELECT dp_avg(total, 0, 50) FROM orders"))["value bounds"].startswith("0 to 50")
+    mean = con.sql("SELECT AVG(total) FROM orders", epsilon=20).fetchall()[0][0]
+    assert abs(mean - 40) < 10  # the noise of epsilon 20 for 3,000 people is far below
+    with pytest.raises(dp.InvalidParameterError, match="can't be estimated"):
+        con.preview("SELECT dp_histogram(total) FROM orders")
+    for_text = text.replace('keys = ["new", "paid"]', 'bounds = "auto"')
+    with pytest.raises(dp.PolicyError, match="status has the type String, whose bounds can't be estimated"):
+        loaded(folder, "text.toml", for_text)
+
+
+def test_a_policy_is_described_as_its_reviewer_needs_it(policy):
+    told = policy.describe().split("\n")
+    assert "ledger: none, so the budget begins anew whenever the policy is loaded" in told
+    assert "analysts: anybody, within the whole budget" in told
+    assert "  caps: max_groups 2, max_rows_per_group 3" in told
+    assert "  through: orders on order_id; by the owner's word, no two rows of orders have the same order_id" in told
+    assert "  no rules, so it may be asked: order_id, customer_id" in told
 
 
 def test_a_table_gets_its_units_through_another(policy):

@@ -1,4 +1,4 @@
-"""Twenty statements of plain SQL over a policy of three tables, answered; docs/policy.md has the same list."""
+"""Twenty statements of plain SQL over a policy of three tables, answered; docs/reference/policy.md lists them."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ import dp_polars as dp
 from tests.policy.shop import POLICY, items, orders, write_shop
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon=:dp_polars.errors.DPWarning")  # little noise, on purpose
-PAGE = Path(__file__).parents[2] / "docs" / "policy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "policy.md"
 
 
 def listed():

@@ -71,9 +71,10 @@ WAYS = {
 def test_every_question_has_an_answer_whoever_is_there(unit, way, asked):
     keys, options = WAYS[way]
     shapes = set()
-    # Rows, none of them, and every other one of the rest, so that each frame meets each question and each way.
-    odd = (list(ASKED).index(asked) + list(WAYS).index(way)) % 2
-    for frame in [*FRAMES.values()][:2] + [*FRAMES.values()][2 + odd :: 2]:
+    # Rows and two of the other frames, so that each frame meets each question twice, and each way.
+    turn = 2 * (list(ASKED).index(asked) + list(WAYS).index(way) + (unit is dp.ROW))
+    rows, *others = FRAMES.values()
+    for frame in (rows, others[turn % 6], others[(turn + 1) % 6]):
         paying = session(epsilon=1, max_groups=2, max_rows_per_group=2)
         answer = (
             dp.private(frame, paying, unit=unit, weaker_unit=True)

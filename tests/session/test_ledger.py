@@ -40,7 +40,7 @@ def test_a_ledger_opens_again_with_what_was_spent(path, session):
 
 
 def test_from_ledger_brings_the_defaults_back(path):
-    words = {"per_unit": ["country"], "max_groups": 3, "max_rows_per_group": "auto", "queries": 20}
+    words = {"per_unit": ["country"], "max_groups": 3, "max_rows_per_group": "auto", "max_rows": 20, "queries": 20}
     dp.Session(epsilon=1.0, unit=dp.ROW, adjacency="replace", ledger=path, **words)
     again = dp.Session.from_ledger(path)
     assert vars(again.defaults) == {**words, "per_unit": ("country",), "account": None}

@@ -97,7 +97,7 @@ def test_the_guard_has_no_public_way_to_raw_rows(con):
     shown = {name for name in dir(con) if not name.startswith("_")}
     assert shown == {
         "arrow", "close", "commit", "cursor", "description", "df", "execute", "fetchall", "fetchmany", "fetchone",
-        "notes", "pl", "preview", "private", "public", "register", "rollback", "sql",
+        "notes", "pl", "preview", "private", "public", "register", "rollback", "rowcount", "sql",
     }  # fmt: skip
 
 

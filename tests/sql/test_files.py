@@ -266,7 +266,7 @@ def test_a_parquet_file_that_is_replaced_is_another_source_and_is_read_as_it_is(
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, session, monkeypatch):
-    path, reading = put(tmp_path, LINES), files._state_of
+    path, reading = put(tmp_path, LINES), files.state_from
 
     def changing(path, found):
         state = reading(path, found)
@@ -274,7 +274,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, session, monk
             file.write("1,2024-01-01,1.5,late\n")
         return state
 
-    monkeypatch.setattr(files, "_state_of", changing)
+    monkeypatch.setattr(files, "state_from", changing)
     with pytest.raises(InvalidDataError, match="changed while it was read"):
         open_file("visits", path, TYPES, session)
     assert session.facts == ()

@@ -79,11 +79,25 @@ def test_no_name_of_a_column_fails_after_the_charge_in_polars(name, tmp_path):
         assert answered["count"] is answered["sum"] is not refused
 
 
+@pytest.fixture(scope="module")
+def database():
+    with duckdb.connect() as database:
+        yield database
+
+
+@pytest.fixture
+def raw(database):
+    """A database without tables: opening one takes longer than the questions."""
+    yield database
+    for (table,) in database.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+        database.execute(f"DROP TABLE {quoted(table)}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("source", ["table", "frame", "named table"])
-def test_no_name_fails_after_the_charge_in_sql(name, source):
-    raw, table = duckdb.connect(), "t"
+def test_no_name_fails_after_the_charge_in_sql(name, source, raw):
+    table = "t"
     session = session_of()
     con = dp.connect(raw, session)
     frame = pl.DataFrame({"user": [1, 2, 3], name: [1, 2, 3], "v": [1.0, 2.0, 3.0]})

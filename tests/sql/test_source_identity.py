@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dp_polars as dp
+from dp_polars._sql.queries import PlannedStatement
 from dp_polars._sql.summaries import SummaryStatement
 
 COUNT = "SELECT dp_count_units(epsilon := 0.5) FROM {}"
@@ -92,7 +93,7 @@ def write(path, columns):
 
 
 @pytest.mark.parametrize("version", [None, "1"])
-def test_a_file_that_is_replaced_before_it_is_read_is_refused(version, tmp_path):
+def test_a_file_that_is_replaced_before_it_is_read_is_refused(version, tmp_path, monkeypatch):
     """The columns of the plan would be read by their places, and every visit would count as a unit."""
     path = tmp_path / "visits.parquet"
     write(path, {"user": [1] * 1_000, "visit": range(1_000)})
@@ -101,13 +102,13 @@ def test_a_file_that_is_replaced_before_it_is_read_is_refused(version, tmp_path)
     con.register("visits", path)
     if version is not None:
         con.private("visits", data_version=version)
-    check = session.check
+    release = PlannedStatement.release
 
-    def replaced(cost):
+    def replaced(statement):
         write(path, {"visit": range(1_000), "user": [1] * 1_000})
-        check(cost)
+        return release(statement)
 
-    session.check = replaced
+    monkeypatch.setattr(PlannedStatement, "release", replaced)
     with pytest.raises(dp.InvalidDataError, match="changed after this query was planned"):
         units(con, "visits")
     assert session.spent.epsilon == 0

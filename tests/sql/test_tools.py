@@ -1,6 +1,8 @@
 """Tools that speak Python's database API or SQLAlchemy ask through a guarded connection."""
 
 import importlib.metadata
+import subprocess
+import sys
 
 import polars as pl
 import pytest
@@ -165,3 +167,64 @@ def test_statements_as_dashboards_write_them(path):
         assert close(connection.sql(query).fetchall())
     with pytest.raises(dp.StatementNotAllowed, match="There is no table other"):
         connection.sql('SELECT COUNT(*) FROM "other"."orders"')
+
+
+def test_a_cursor_has_what_the_database_api_asks_for(path):
+    cursor = dp.Policy.load(path).connect(analyst="team-a").cursor()
+    assert (cursor.description, cursor.rowcount) == (None, -1)
+    cursor.execute(BY_STATUS)
+    assert [column[0] for column in cursor.description] == ["status", "n", "mean"]
+    assert cursor.rowcount == 2
+    cursor.close()
+    assert [column[0] for column in cursor.description] == ["status", "n", "mean"]  # as with other drivers
+
+
+def test_tools_learn_the_columns_of_a_table_from_an_answer_without_rows(path):
+    policy = dp.Policy.load(path)
+    con = policy.connect(analyst="team-a")
+    for query in (
+        "SELECT * FROM orders WHERE 1 = 0",
+        'SELECT * FROM "main"."orders" LIMIT 0',
+        "SELECT * FROM (SELECT * FROM orders) AS t WHERE 0=1",
+    ):
+        answer = con.sql(query)
+        assert answer.columns == ["order_id", "customer_id", "total", "status"]  # email may not be asked
+        assert [str(kind) for kind in answer.types] == ["BIGINT", "BIGINT", "DOUBLE", "VARCHAR"]
+        assert answer.fetchall() == []
+    for query in (
+        "SELECT * FROM orders WHERE 1 = 1",
+        "SELECT * FROM orders LIMIT 1",
+        "SELECT * FROM orders WHERE order_id = 0",
+        "SELECT * FROM orders WHERE 1 = 0 OR order_id = 0",
+        "SELECT email FROM orders LIMIT 0",
+        "SELECT * FROM nowhere LIMIT 0",
+    ):
+        with pytest.raises(dp.DPError):
+            con.sql(query)
+    assert policy.session.spent.epsilon == 0
+
+
+@pytest.mark.slow
+def test_jupysql_asks_through_a_connection_and_an_engine(path):
+    """In a process of its own, because jupysql keeps connections and settings in globals."""
+    pytest.importorskip("sql", reason="jupysql is not installed")
+    code = f"""
+import IPython.testing.globalipapp as app, sqlalchemy, dp_polars as dp
+shell = app.start_ipython()
+shell.run_line_magic("load_ext", "sql")
+shell.push({{"con": dp.Policy.load({str(path)!r}).connect(analyst="team-a"),
+            "engine": sqlalchemy.create_engine("dp_polars:///" + {str(path)!r} + "?analyst=team-a")}})
+for door in ("con", "engine"):
+    shell.run_line_magic("sql", door)
+    answer = shell.run_cell("r = %sql SELECT status, COUNT(*) AS n FROM orders GROUP BY status\\nr.PolarsDataFrame()")
+    print(door, sorted(answer.result["status"]))
+columns = shell.run_line_magic("sqlcmd", "columns -t orders")
+print([row[0] for row in columns._table._rows])
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
+    assert "con ['new', 'paid']\n" in done.stdout, done.stderr
+    assert "engine ['new', 'paid']\n" in done.stdout, done.stderr
+    assert "['order_id', 'customer_id', 'total', 'status', 'email']" in done.stdout, done.stderr
+    outcomes = dp.Policy.load(path).session.audit_log()["outcome"].to_list()  # jupysql also tries what it can't know
+    assert outcomes.count("committed") == 1
+    assert set(outcomes) <= {"committed", "stored", "refused"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import textwrap
@@ -12,7 +13,7 @@ from typing import Any
 
 from dp_polars.errors import DPError
 
-BLUE, RED, GREY = "#3b6ea8", "#a3351f", "#6b7480"
+BLUE, RED, GREY, ORANGE, DARK = "#3b6ea8", "#a3351f", "#6b7480", "#c9822b", "#30363d"
 WIDTH = 420
 
 ChartRow = dict[str, Any]
@@ -24,6 +25,46 @@ def altair() -> Any:
         return importlib.import_module("altair")
     except ImportError:
         raise DPError("Charts need Altair, which is not installed: pip install 'dp-polars[plot]'.") from None
+
+
+def portable(chart: Any) -> Any:
+    """Return a chart that notebooks show without a network, also after they were exported.
+
+    Notebooks get the chart as data, which JupyterLab and VS Code draw by themselves, and as a picture for everything
+    else, such as an exported page. Altair's own HTML loads scripts from the network. If the user chose another renderer
+    (`alt.renderers.enable`), that one is used.
+    """
+    shown = chart.copy(deep=False)
+    # Altair takes what is set on a chart as part of the picture, so it must not see this.
+    object.__setattr__(shown, "__class__", _portable(type(chart)))
+    return shown
+
+
+_PORTABLE: dict[Any, Any] = {}
+
+
+def _portable(drawn: Any) -> Any:
+    """Return the class of portable charts of one of Altair's classes."""
+    if drawn in _PORTABLE:
+        return _PORTABLE[drawn]
+
+    def bundle(self: Any, *given: Any, **words: Any) -> Any:
+        alt = altair()
+        try:
+            pictures = importlib.import_module("vl_convert")
+        except ImportError:
+            pictures = None
+        if pictures is None or alt.renderers.active != "default":
+            return drawn._repr_mimebundle_(self, *given, **words)
+        version = str(alt.SCHEMA_VERSION).lstrip("v").split(".")[0]
+        found = {f"application/vnd.vegalite.v{version}+json": self.to_dict()}
+        # A picture that can't be drawn, for example for want of memory, must not hide the chart.
+        with contextlib.suppress(Exception):
+            found["image/svg+xml"] = pictures.vegalite_to_svg(self.to_json())
+        return found
+
+    _PORTABLE[drawn] = type(drawn.__name__, (drawn,), {"_repr_mimebundle_": bundle, "__doc__": drawn.__doc__})
+    return _PORTABLE[drawn]
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> Any:

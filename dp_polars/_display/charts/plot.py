@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from dp_polars._choices.plan import ChoicePlan
+from dp_polars._display.charts.base import portable
 from dp_polars._display.charts.privacy_loss import privacy_loss_chart
 from dp_polars._display.charts.releases import answer_chart
 from dp_polars._display.charts.tradeoff import tradeoff_chart
@@ -64,7 +65,7 @@ class Plot:
         >>> [row["key"] for row in rows]
         ['north', 'south']
         """
-        return answer_chart(released, x=x, y=y)
+        return portable(answer_chart(released, x=x, y=y))
 
     def tradeoff(
         self, question: Callable[..., Any], *args: Any, epsilons: Iterable[float] | None = None, **options: Any
@@ -96,7 +97,7 @@ class Plot:
         >>> [row["error"] for row in rows]
         [60.0, 12.0, 6.0]
         """
-        return tradeoff_chart(question, args, epsilons, options)
+        return portable(tradeoff_chart(question, args, epsilons, options))
 
     def privacy_loss(
         self, of: Plan | ChoicePlan | StreamPlan | ResponsePlan | Release | PrivacyLoss, *, epsilon: float | None = None
@@ -123,7 +124,7 @@ class Plot:
         >>> [row["loss"] for row in rows]
         [-0.5, 0.5]
         """
-        return privacy_loss_chart(of, epsilon)
+        return portable(privacy_loss_chart(of, epsilon))
 
     def __repr__(self) -> str:
         return "<dp.plot: dp.plot(release), dp.plot.tradeoff(question, ...), dp.plot.privacy_loss(plan)>"

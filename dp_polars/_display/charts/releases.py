@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
+from dp_polars._aggregates.cut import CUT_BY_BOUNDS, CUT_BY_CAP
 from dp_polars._aggregates.histogram import BIN
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.release import RANK
-from dp_polars._display.charts.base import BLUE, GREY, WIDTH, ChartRow, altair, inline, label, number, title
+from dp_polars._display.charts.base import (
+    BLUE,
+    DARK,
+    GREY,
+    ORANGE,
+    WIDTH,
+    ChartRow,
+    altair,
+    inline,
+    label,
+    number,
+    title,
+)
 from dp_polars._display.fact_table import AsTable
+from dp_polars._display.text import percent
 from dp_polars._local.plan import ResponsePlan
-from dp_polars._plan.base import COUNTED
 from dp_polars._plan.plan import Plan
 from dp_polars._plan.rollup import LEVEL
 from dp_polars._profile.plan import ProfilePlan
@@ -25,7 +39,10 @@ from dp_polars.errors import InvalidParameterError
 _NO_KEY = ""
 _ENDS = ("_low", "_high", "_rank_low", "_rank_high", "_rank_error")
 """The suffixes of the columns that an interval adds."""
-_FEW = 6  # bars that fit without slanted labels and without the whole width
+_BAR = 26  # height of a bar with its gap
+_ABREAST = 3  # charts of several answers that stand beside each other
+_CUTS = {CUT_BY_CAP: "units that the cap cuts", CUT_BY_BOUNDS: "units that the bounds cut"}
+"""What the counts of cut units are called. They have a colour of their own, because they are no answers."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +91,7 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
         )
     if isinstance(plan, Plan) and plan.query.rollup:
         frame = frame.filter(pl.col(LEVEL) == pl.col(LEVEL).max()).drop(LEVEL)
-        below.append("without the totals")
+        below.append("Without the totals.")
     for wanted in (x, y):
         if wanted is not None and wanted not in frame.columns:
             raise InvalidParameterError(f"The frame has no column {wanted}. It has {', '.join(frame.columns)}.")
@@ -84,19 +101,19 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     keys = [key for key in keys if key not in values]
     errors = released.error if isinstance(released, Release) else {}
     confidence = plan.query.interval or 0.95 if isinstance(plan, Plan) else None
-    name = released.label if isinstance(released, Release) else _title(keys, values)
-    notes = _notes(released) if isinstance(released, Release) else ()
+    name = released.title if isinstance(released, Release) else _title(keys, values)
+    notes = () if plan is None else tuple(f"{about}: {text}" for about, text in plan.notes_for_readers())
     answer = ShownAnswer(frame, name, tuple(keys), tuple(values), errors, "", notes, plan)
     known = [answer.interval(value) is not None for value in values]
     if any(known):
-        of = "" if confidence is None else f" of {confidence:.0%} of answers"
-        below.append(f"with the interval of the privacy noise{of}{'' if all(known) else ', where it is known'}")
-    return replace(answer, below="; ".join(below))
-
-
-def _notes(release: Release) -> tuple[str, ...]:
-    """Return the notes on the answers of a release. The one on its price says nothing about what is drawn."""
-    return tuple(f"{about}: {text}" for about, text in release.notes if about != COUNTED)
+        times = "" if confidence is None else f", {percent(confidence)} of the time"
+        where = "" if all(known) else ", where it is known"
+        drawn = "Shaded" if _on_line(answer) else "Dark lines"
+        below.append(f"{drawn}: where the answer without noise lies{times}{where}.")
+    if set(values) & set(_CUTS):
+        below.append("Orange: noisy counts of the units that lose something to caps or bounds.")
+    caps = "" if plan is None else plan.caps_in_short()
+    return replace(answer, below=" ".join(text for text in (caps, *below) if text))
 
 
 def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
@@ -116,9 +133,33 @@ def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: s
         return _texts(answer)
     if not answer.keys and frame.height == 1 and len(answer.values) > 1:
         return _numbers(answer)
-    charts = [_one(answer, value) for value in answer.values]
     shown = title(answer.name, answer.below, *answer.notes)
-    return charts[0].properties(title=shown) if len(charts) == 1 else altair().vconcat(*charts).properties(title=shown)
+    if len(answer.values) == 1:
+        return _one(answer, answer.values[0], _order(answer)).properties(title=shown)
+    if _on_line(answer):
+        return altair().vconcat(*(_one(answer, value, None) for value in answer.values)).properties(title=shown)
+    order, width = _order(answer), max(120, round(1.5 * WIDTH / min(len(answer.values), _ABREAST)))
+    charts = [
+        _one(answer, value, order, width=width, named=place % _ABREAST == 0)
+        for place, value in enumerate(answer.values)
+    ]
+    return altair().concat(*charts, columns=_ABREAST).properties(title=shown)
+
+
+def _on_line(answer: ShownAnswer) -> bool:
+    """Return whether the first key is a number or a date, so that its values are drawn along a line."""
+    return bool(answer.keys) and answer.frame.height > 1 and kind_of(answer.frame[answer.keys[0]]) != "nominal"
+
+
+def _order(answer: ShownAnswer) -> list[str] | None:
+    """Return the keys from the largest answer to the smallest; None if the keys have an order of their own."""
+    frame = answer.frame
+    if not answer.keys or frame[answer.keys[0]].dtype != pl.String or not frame[answer.values[0]].dtype.is_numeric():
+        return None
+    totals: dict[str, float] = {}
+    for key, value in zip(texts_of(frame[answer.keys[0]]), frame[answer.values[0]].to_list(), strict=True):
+        totals[key] = totals.get(key, 0.0) + (float(value) if value is not None and math.isfinite(value) else 0.0)
+    return sorted(totals, key=lambda key: -totals[key])
 
 
 def _rows(answer: ShownAnswer, value: str) -> list[ChartRow]:
@@ -138,12 +179,15 @@ def _rows(answer: ShownAnswer, value: str) -> list[ChartRow]:
     return rows
 
 
-def _one(answer: ShownAnswer, value: str) -> Any:
-    """Return the chart of one value by its keys: lines if the first key is a number or a date, else bars."""
+def _one(answer: ShownAnswer, value: str, order: list[str] | None, *, width: int = WIDTH, named: bool = True) -> Any:
+    """Return the chart of one value by its keys: a line if the first key is a number or a date, else bars.
+
+    `order` is the order of the bars, and `named` tells whether their names stand on the left.
+    """
     alt, column = altair(), answer.frame[value]
     rows = _rows(answer, value)
     kind = kind_of(answer.frame[answer.keys[0]]) if answer.keys else "nominal"
-    on_line = kind != "nominal" and answer.frame.height > 1
+    on_line = _on_line(answer)
     if not answer.keys:
         rows = [{**row, "key": _NO_KEY if len(rows) == 1 else str(place)} for place, row in enumerate(rows)]
     if on_line:
@@ -151,32 +195,31 @@ def _one(answer: ShownAnswer, value: str) -> Any:
     series = "series" in rows[0] if rows else False
     name = answer.keys[0] + unit_of(answer.frame[answer.keys[0]]) if answer.keys else None
     base = alt.Chart(inline(rows))
-    x = alt.X(field="key", type=kind, title=name)
-    if not on_line:
-        places = len({row["key"] for row in rows})
-        axis = alt.Axis(labelLimit=160, labelAngle=0 if places <= _FEW else -40)
-        x = alt.X(field="key", type="nominal", title=name, sort=None, axis=axis)
-    y_kind, y_name = kind_of(column), value + unit_of(column)
-    y = alt.Y(field="value", type=y_kind, title=y_name)
-    ends = {"y": alt.Y(field="low", type=y_kind, title=y_name), "y2": alt.Y2(field="high")}
+    value_kind, value_name = kind_of(column), _CUTS.get(value, value) + unit_of(column)
     tooltip = _tooltip(answer, value, rows, kind)
     colour = {"color": alt.Color(field="series", type="nominal", title=" / ".join(answer.keys[1:]))} if series else {}
-    beside = {"xOffset": alt.XOffset(field="series", type="nominal")} if series and not on_line else {}
-    plain_colour = {} if series else {"color": BLUE}
-    layers = []
+    plain_colour = {} if series else {"color": ORANGE if value in _CUTS else BLUE}
     if on_line:
+        x = alt.X(field="key", type=kind, title=name)
+        y = alt.Y(field="value", type=value_kind, title=value_name)
+        ends = {"y": alt.Y(field="low", type=value_kind, title=value_name), "y2": alt.Y2(field="high")}
+        layers = []
         if "low" in rows[0]:
             layers.append(base.mark_area(opacity=0.2, **plain_colour).encode(x=x, **ends, **colour))
         layers.append(base.mark_line(point=True, **plain_colour).encode(x=x, y=y, tooltip=tooltip, **colour))
-    else:
-        bars = {"opacity": 0.75, **plain_colour}
-        # Dates have no zero from which a bar could start.
-        marks = base.mark_point(filled=True, size=80, **plain_colour) if y_kind == "temporal" else base.mark_bar(**bars)
-        layers.append(marks.encode(x=x, y=y, tooltip=tooltip, **colour, **beside))
-        if "low" in rows[0]:
-            layers.append(base.mark_rule(color="#30363d", strokeWidth=2).encode(x=x, **ends, tooltip=tooltip, **beside))
-    few = not on_line and not series and len(rows) <= _FEW
-    return alt.layer(*layers).properties(width=alt.Step(64) if few else WIDTH, height=240)
+        return alt.layer(*layers).properties(width=width, height=240)
+    axis = alt.Axis(labelLimit=200, ticks=False, domain=False, labels=named)
+    bar = alt.Y(field="key", type="nominal", title=name if named else None, sort=order, axis=axis)
+    length = alt.X(field="value", type=value_kind, title=value_name)
+    along = {"x": alt.X(field="low", type=value_kind, title=value_name), "x2": alt.X2(field="high")}
+    beside = {"yOffset": alt.YOffset(field="series", type="nominal")} if series else {}
+    # Dates have no zero from which a bar could start.
+    dots = base.mark_point(filled=True, size=80, **plain_colour)
+    marks = dots if value_kind == "temporal" else base.mark_bar(opacity=0.75, **plain_colour)
+    layers = [marks.encode(y=bar, x=length, tooltip=tooltip, **colour, **beside)]
+    if "low" in rows[0]:
+        layers.append(base.mark_rule(color=DARK, strokeWidth=2).encode(y=bar, **along, tooltip=tooltip, **beside))
+    return alt.layer(*layers).properties(width=width, height=alt.Step(_BAR if not series else _BAR / 2))
 
 
 def _tooltip(answer: ShownAnswer, value: str, rows: list[ChartRow], kind: str) -> list[Any]:
@@ -224,8 +267,10 @@ def _histogram(answer: ShownAnswer) -> Any:
     layers = [bars]
     if "low" in rows[0]:
         ends = {"y": alt.Y(field="low", type="quantitative", title="count"), "y2": alt.Y2(field="high")}
-        layers.append(base.mark_rule(color="#30363d").encode(x=alt.X(field="middle", type=kind), **ends))
-    below = answer.below or ("with the interval of the privacy noise of 95% of answers" if low is not None else "")
+        layers.append(base.mark_rule(color=DARK).encode(x=alt.X(field="middle", type=kind), **ends))
+    below = answer.below
+    if low is not None and "without noise" not in below:
+        below = f"{below} Dark lines: where the count without noise lies, 95 % of the time.".strip()
     chart = alt.layer(*layers, data=inline(rows)).properties(width=WIDTH, height=220 if not keys else 110)
     if keys:
         chart = chart.facet(row=alt.Row(field="series", type="nominal", title=", ".join(keys)))
@@ -273,7 +318,7 @@ def _written(rows: list[ChartRow], answer: ShownAnswer) -> Any:
     y = alt.Y(field="name", type="nominal", title=None, sort=None, axis=alt.Axis(ticks=False, domain=False))
     marks = alt.Chart(inline(rows)).mark_text(align="left", fontSize=14, fontWeight=600, color=BLUE)
     text = marks.encode(y=y, x=alt.value(8), text=alt.Text(field="text", type="nominal"))
-    below = "with the expected error of the privacy noise" if answer.errors else ""
+    below = "Behind each number: how far the noise moves it at most, 95 % of the time." if answer.errors else ""
     shape = {"width": WIDTH, "height": alt.Step(26)}
     return text.properties(title=title(answer.name, below, *answer.notes), **shape).configure_view(strokeWidth=0)
 
@@ -285,17 +330,18 @@ def _responses(answer: ShownAnswer) -> Any:
     rows = [{"key": category, "value": n} for category, n in zip(categories, counted["count"].to_list(), strict=True)]
     bars = alt.Chart(inline(rows)).mark_bar(color=GREY, opacity=0.75)
     chart = bars.encode(
-        x=alt.X(field="key", type="nominal", title=name, sort=None),
-        y=alt.Y(field="value", type="quantitative", title="responses"),
+        y=alt.Y(field="key", type="nominal", title=name, sort=None),
+        x=alt.X(field="value", type="quantitative", title="responses"),
         tooltip=[label("key", name), number("value", "responses")],
     )
-    below = "randomized responses; dp.estimate_frequencies estimates the true frequencies behind them"
+    below = "Randomized responses. dp.estimate_frequencies estimates the true frequencies behind them."
     return chart.properties(width=WIDTH, title=title(answer.name, below, *answer.notes))
 
 
 def _title(keys: Sequence[str], values: Sequence[str]) -> str:
     by = f" by {', '.join(keys)}" if keys and values else ""
-    return (", ".join(values) or ", ".join(keys)) + by
+    named = (", ".join(values) or ", ".join(keys)) + by
+    return named[:1].upper() + named[1:]
 
 
 def _columns(frame: pl.DataFrame, plan: Any) -> tuple[list[str], list[str]]:

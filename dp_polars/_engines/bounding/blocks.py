@@ -24,6 +24,7 @@ ORDER_BITS = 16
 
 _BLOCK = 1 << 17  # rows per block: the arrays made from them stay in the cache
 _FEW = 8  # if fewer than one in so many groups is beyond a cap, units within it are left out
+_SPREAD = 4  # units that are this many times further apart than if all numbers were used are numbered anew
 _SORTED_ALONE = 1 << 18  # words that one thread sorts in less time than two would take to share them
 
 
@@ -49,14 +50,21 @@ class Block:
     starts: Numbers
     codes: Numbers | None
 
-    def runs_at(self, places: Numbers) -> Block:
-        """Return some of the runs without their units and orders. The rows of all runs stay where they are."""
-        starts = self.starts[:0] if self.codes is None else self.starts[places]  # rows without values are only counted
-        return Block(self.unit[:0], None, self.group[places], self.rows[places], starts, self.codes)
+    def runs_at(self, places: Numbers, *, units: bool = False) -> Block:
+        """Return some of the runs without their orders, and with their `units` only if they are needed.
+
+        The rows of all runs stay where they are.
+        """
+        starts = self.starts[:0] if self.codes is None else self.starts.take(places)  # others are only counted
+        unit = self.unit.take(places) if units else self.unit[:0]
+        return Block(unit, None, self.group.take(places), self.rows.take(places), starts, self.codes)
 
 
-Orders = Callable[[AnyWords, Numbers], Words]
-"""A function that returns the places of groups in the order in which their units keep them, below 2**ORDER_BITS."""
+Orders = Callable[[AnyWords, Numbers, Numbers], Words]
+"""A function that returns the places of groups in the order in which their units keep them, below 2**ORDER_BITS.
+
+It is given some units, the place of each group's unit among them, and the groups.
+"""
 
 Collect = Callable[[Block], None]
 """A function that takes blocks, perhaps in several threads at once. All rows of a unit are in one block."""
@@ -127,20 +135,25 @@ def _first_of_unit(unit: AnyWords, group: Numbers, cap: GroupCap) -> NDArray[np.
 def _first_by_order(unit: AnyWords, group: Numbers, most: int, order: Orders) -> NDArray[np.bool_]:
     """Return a mask of the `most` first groups of each unit in its order, ties in the order of the groups.
 
-    Units and places are sorted as one word. The last word that a unit keeps tells which groups it keeps.
+    Units and places are sorted as one word. The last word that a unit keeps tells which groups it keeps. What belongs
+    to a unit is taken from a table: `repeat` would take twice as long, and keep other threads from computing.
     """
     starts = starts_of(unit)
     sizes = lengths_of(starts, len(unit))
-    if (int(unit[-1]) - int(unit[0])).bit_length() <= 64 - ORDER_BITS:
-        number = unit - unit[0]
+    first, span = unit[0], int(unit[-1]) - int(unit[0])
+    if span < _SPREAD * len(starts):
+        units, counted = np.arange(span + 1, dtype=unit.dtype) + first, unit - first
     else:
-        number = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+        units, counted = unit[starts], np.repeat(np.arange(len(starts), dtype=np.uint64), sizes)
+    number = _signed(counted)
     kind = np.uint32 if int(number[-1]).bit_length() <= 32 - ORDER_BITS else np.uint64
-    words = number.astype(kind, copy=False) << kind(ORDER_BITS)
-    words |= order(unit, group).astype(kind, copy=False)
+    words = counted.astype(kind, copy=False) << kind(ORDER_BITS)
+    words |= order(units, number, group).astype(kind, copy=False)
     ordered, lasts = np.sort(words), starts + (np.minimum(sizes, most) - 1)
-    last = ordered[lasts]
-    kept: NDArray[np.bool_] = words <= last.repeat(sizes)
+    last = ordered.take(lasts)
+    last_of = np.zeros(len(units), kind)
+    last_of[number.take(starts)] = last
+    kept: NDArray[np.bool_] = words <= last_of.take(number)
     next_words = ordered[np.minimum(lasts + 1, len(ordered) - 1)]
     for place in np.flatnonzero((next_words == last) & (sizes > most)).tolist():  # seldom: two groups share a place
         of_unit = slice(starts[place], starts[place] + sizes[place])
@@ -217,7 +230,7 @@ def _block(words: AnyWords, layout: Layout) -> Block:
     kind = words.dtype.type
     heads = words >> kind(layout.value_bits) if layout.value_bits else words
     starts = starts_of(heads)
-    heads = heads[starts]
+    heads = heads.take(starts)
     codes = None
     if layout.low is not None:
         codes = _signed(words & kind((1 << layout.value_bits) - 1))

@@ -7,7 +7,16 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_polars._engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, Orders, kept_runs, starts_of
+from dp_polars._engines.bounding.blocks import (
+    AnyWords,
+    Block,
+    GroupCap,
+    Numbers,
+    Orders,
+    kept_runs,
+    lengths_of,
+    starts_of,
+)
 from dp_polars._engines.bounding.row_store import MIXER, Pages
 from dp_polars._engines.request import Cells, Profile
 
@@ -20,9 +29,10 @@ _SECOND = 0xD6E8FEB86659FD93
 class CellCounts:
     """Counts of each value in each group, over at most `max_rows` rows or distinct values per unit and group.
 
-    A hash of salt, unit, group, value and the number of equal values before decides which rows a unit keeps, so the
-    choice depends on the unit's own rows alone. Unit and group enter through the order of the run, which is a hash of
-    their values; a code would depend on the rows of other units.
+    With a cap across all groups, a unit keeps `max_rows` in all of them together. A hash of salt, unit, group, value
+    and the number of equal values before decides which rows a unit keeps, so the choice depends on the unit's own rows
+    alone. Unit and group enter through the order of the run, which is a hash of their values; a code would depend on
+    the rows of other units.
     """
 
     def __init__(
@@ -75,18 +85,20 @@ class CellCounts:
             self._pages.add(words.astype(self._dtype, copy=False))
 
     def _chosen(self, codes: Numbers, run: Numbers, block: Block) -> Numbers | None:
-        """Return the places of the `max_rows` rows with the least tags in each run; None means all rows."""
+        """Return the places of the `max_rows` rows with the least tags in each run, or of each unit; None means all."""
         most = self._cells.max_rows
         if most is None or not len(run):
             return None
-        sizes = np.bincount(run)
-        over = sizes[run] > most
+        capped = _units_of_runs(block)[run] if self._cells.across else run
+        sizes = np.bincount(capped)
+        over = sizes[capped] > most
         if not over.any():
             return None
         long = np.flatnonzero(over)
         own, values = run[long], codes[long]
-        tags = _tags(self._orders(block, own), values, _repeats(own, values), self._salt)
-        places = _least(own, tags, most)
+        orders = self._orders(block, own)
+        tags = _tags(orders, values, _repeats(own, values), self._salt)
+        places = _least_of_units(capped[long], tags, orders, most) if self._cells.across else _least(own, tags, most)
         return np.sort(np.concatenate((np.flatnonzero(~over), long[places])))
 
     def _orders(self, block: Block, run: Numbers) -> NDArray[np.uint64]:
@@ -97,7 +109,8 @@ class CellCounts:
             raise ValueError("rows are kept by a hash of their unit and group")
         first = starts_of(run)
         runs = run[first]
-        return self._order(block.unit[runs], block.group[runs]).repeat(np.diff(first, append=len(run)))
+        orders = self._order(block.unit[runs], np.arange(len(runs)), block.group[runs])
+        return orders.repeat(np.diff(first, append=len(run)))
 
     def end_part(self) -> None:
         """Count the values collected so far, so that memory is needed for distinct ones only."""
@@ -126,6 +139,12 @@ class CellCounts:
         found = columns[0].astype(np.uint64)
         values = (found & np.uint64((1 << self._value_bits) - 1)).astype(np.int64)
         return (found >> np.uint64(self._value_bits)).astype(np.int64), values, counts
+
+
+def _units_of_runs(block: Block) -> Numbers:
+    """Return the number of each run's unit. Numbers rise from 0."""
+    starts = starts_of(block.unit)
+    return np.repeat(np.arange(len(starts)), lengths_of(starts, len(block.unit)))
 
 
 def _counted(columns: list[AnyWords], counts: Numbers | None = None) -> tuple[list[AnyWords], Numbers]:
@@ -177,6 +196,19 @@ def _least(run: Numbers, tags: NDArray[np.uint64], most: int) -> Numbers:
     ordered = run[order]
     starts = starts_of(ordered)
     within = np.arange(len(run)) - np.repeat(starts, np.diff(starts, append=len(run)))
+    return order[within < most]
+
+
+def _least_of_units(unit: Numbers, tags: NDArray[np.uint64], orders: NDArray[np.uint64], most: int) -> Numbers:
+    """Return the places of the `most` least tags of each unit.
+
+    Equal tags are told apart by the order of their groups, a hash of the unit's own values. The numbers of groups may
+    depend on the rows of others.
+    """
+    order = np.lexsort((orders, tags, unit))
+    ordered = unit[order]
+    starts = starts_of(ordered)
+    within = np.arange(len(unit)) - np.repeat(starts, np.diff(starts, append=len(unit)))
     return order[within < most]
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from dp_polars._engines.bounding.blocks import AnyWords, Block, GroupCap, Numbers, Orders, add_sorted_words
 from dp_polars._engines.bounding.cells import CellCounts, Profiles
@@ -88,7 +91,7 @@ class LaneBounding:
         for profile in self._profiles.values():
             profile.collect(block)
 
-    def add(self, rows: CodedRows, values: Sequence[Numbers]) -> None:
+    def add(self, rows: CodedRows, values: Sequence[NDArray[Any]]) -> None:
         """Add rows with the values of the lane's columns."""
         packed = packed_values(self._lane.columns, values, everyone=self._lane.everyone)
         keep = rows.keep

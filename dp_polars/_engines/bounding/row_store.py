@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,41 +26,55 @@ _FIRST = 1 << 16  # words of the first page before it grows: a profile has a hun
 _GROWTH = 4
 _PIECE = 1 << 20  # rows that are split into parts at once
 _MAPPED = 1 << 25  # bytes from which on the C library gets an array from the system and returns it when it is freed
-_MOST_SPARE = 1 << 27  # bytes of a whole page of long words
+_MOST_SPARE = 1 << 27  # bytes; a whole page of long words
 
 
 class SpareMemory:
-    """The memory of one large array that nobody uses any more, for the next one. It is at most 128 MiB.
+    """The memory of a few large arrays that nobody uses any more, for the next ones. It is at most 128 MiB.
 
     Memory that is new to a process is filled with zeros by the system, and a virtual machine may have to ask its host
     for it. Measured there, the first write to 80 MB took 20 to 1200 ms, and the next ones 10 ms.
     """
 
     def __init__(self) -> None:
-        self._spare: list[NDArray[np.uint8]] = []  # at most one; taking and replacing it are single steps
+        # Arrays come back while others are taken, even in the same thread. So there is no lock, and only single steps.
+        self._spare: list[NDArray[np.uint8]] = []
 
-    def array(self, size: int, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+    def array(self, size: int, dtype: Any) -> NDArray[Any]:
         """Return an array whose content is arbitrary. Its memory comes back when no view of the array is left."""
         wanted = size * np.dtype(dtype).itemsize
         if not _MAPPED <= wanted <= _MOST_SPARE:
             return np.empty(size, dtype)
-        try:
-            memory = self._spare.pop()
-        except IndexError:
-            memory = np.empty(wanted, np.uint8)
-        if memory.nbytes < wanted:
-            memory = np.empty(wanted, np.uint8)
+        memory = self._taken(wanted)
         # The array is made from a memoryview. So every view of it, and of its views, keeps this array alive, not only
         # the memory.
         array = np.frombuffer(memory.data, dtype, size)
         weakref.finalize(array, self._put_back, memory).atexit = False
         return array
 
+    def _taken(self, wanted: int) -> NDArray[np.uint8]:
+        """Return the smallest spare memory that is large enough, or new memory."""
+        found: list[NDArray[np.uint8]] = []
+        with suppress(IndexError):
+            while True:
+                found.append(self._spare.pop())
+        found.sort(key=lambda memory: memory.nbytes)
+        place = next((place for place, memory in enumerate(found) if memory.nbytes >= wanted), None)
+        if place is None:
+            self._spare += found[1:]  # memory that stays too small is given up, piece by piece
+            return np.empty(wanted, np.uint8)
+        memory = found.pop(place)
+        self._spare += found
+        return memory
+
     def _put_back(self, memory: NDArray[np.uint8]) -> None:
-        self._spare[:] = [memory]
+        self._spare.append(memory)
+        with suppress(IndexError):
+            while sum(kept.nbytes for kept in tuple(self._spare)) > _MOST_SPARE:
+                self._spare.pop(0)
 
 
-_SPARE = SpareMemory()
+SPARE = SpareMemory()
 
 
 class Pages:
@@ -71,7 +86,7 @@ class Pages:
     def __init__(self, dtype: type[np.unsignedinteger[Any]], expected: int = 0) -> None:
         self._dtype = dtype
         self._pages: list[NDArray[Any]] = []
-        self._page: NDArray[Any] = _SPARE.array(min(max(_FIRST, expected), _PAGE), dtype)
+        self._page: NDArray[Any] = SPARE.array(min(max(_FIRST, expected), _PAGE), dtype)
         self._used = 0
         self._lock = threading.Lock()
 

@@ -17,7 +17,6 @@ from dp_polars._engines.bounding.blocks import (
     AnyWords,
     Collect,
     Layout,
-    Numbers,
     Words,
     add_wide,
     add_words,
@@ -73,14 +72,14 @@ class RowShape:
 class CodedRows:
     """Some rows: unit (in one or two words), order of the group (below 2**ORDER_BITS), group and value.
 
-    Groups may be integers of any length.
+    Groups and values may be integers of any length.
     """
 
     unit: Words
     more: Words | None
     order: Words | None
     group: NDArray[Any]
-    value: Numbers | None
+    value: NDArray[Any] | None
 
     keep: NDArray[np.bool_] | None = None
     """Mask of the rows that count; None means all."""
@@ -224,7 +223,8 @@ class _Wide:
         mixed = rows.unit * np.uint64(MIXER)
         part = (mixed >> np.uint64(64 - PART_BITS)).astype(np.uint8)
         below = _words(mixed, rows, self._below).astype(self._dtype, copy=False)
-        self._parts.add(part, (mixed, rows.more, below, rows.value))
+        value = None if rows.value is None else rows.value.astype(np.int64, copy=False)
+        self._parts.add(part, (mixed, rows.more, below, value))
 
     def finish(self) -> None:
         self._workers.each(

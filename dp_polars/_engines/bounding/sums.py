@@ -9,6 +9,7 @@ import math
 import threading
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class CappedSums:
     def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
         self._lane, self._cap = lane, cap
         self._added = [one for one in lane.sums if not self._is_runs(one)]
+        self._across = any(one.across for one in self._added)
         long = [None if one.of in ("rows", "units", "over") else one.inner - one.fine for one in self._added]
         self._sums = Sums(groups, long)
 
@@ -41,7 +43,7 @@ class CappedSums:
     def collect(self, block: Block) -> None:
         """Cap the runs of a block and add them up."""
         kept = kept_runs(block, self._cap)
-        runs = block if kept is None else block.runs_at(np.flatnonzero(kept))
+        runs = block if kept is None else block.runs_at(np.flatnonzero(kept), units=self._across)
         values = BlockValues(runs, self._lane)
         self._sums.add(runs.group, [_term(one, runs, values) for one in self._added])
 
@@ -171,6 +173,8 @@ def _term(one: GroupSum, block: Block, values: BlockValues) -> Numbers:
     """Return the contribution of each run to a sum."""
     rows = block.rows if one.everyone else values.rows
     most = None if one.max_rows is None else min(one.max_rows, _MOST_ROWS)
+    if one.of == "over" and one.across and most is not None:
+        return ((_rows_of_unit(block, rows) > most) & (rows > 0)).astype(np.int64)
     if one.across and most is not None:
         total, bits = (rows, 1) if one.of == "rows" else values.totals(one)
         return scaled_across(total, rows, _rows_of_unit(block, rows), most, one.shift, one.inner, bits)
@@ -267,18 +271,19 @@ def width(column: ValueColumn) -> int:
     return (column.high - column.low).bit_length()
 
 
-def packed_values(columns: Sequence[ValueColumn], values: Sequence[Numbers], *, everyone: bool) -> Numbers | None:
-    """Pack the values of each row into one number, counted from 0.
+def packed_values(
+    columns: Sequence[ValueColumn], values: Sequence[NDArray[Any]], *, everyone: bool
+) -> NDArray[Any] | None:
+    """Pack the values of each row into one number, counted from 0. A single column stays as long as its integers are.
 
     If all rows take part (`everyone`), packed values count from 1 and 0 stands for no value. A missing value is given
     as a number below the column's least.
     """
     if not columns:
         return None
-    packed = values[0] - (columns[0].low - everyone)
     if len(columns) == 1:  # a missing value is one below the least, so it is right already
-        return packed
-    packed -= everyone
+        return values[0] - (columns[0].low - everyone)
+    packed = values[0].astype(np.int64) - columns[0].low
     missing = packed < 0
     for column, own in zip(columns[1:], values[1:], strict=True):
         missing |= own < column.low

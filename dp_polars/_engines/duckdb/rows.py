@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from dp_polars._engines.polars.scan import PolarsSource
 from dp_polars._engines.rows import PrivateRows
 from dp_polars._expressions.tree import Apply, Column, Constant, Expression
 
-_BATCH = 1 << 20
+_BATCH = 1 << 17  # longer batches take new memory each time
 _PATIENCE = 60.0  # seconds; passes over a table come one after another
 _DAY = 86_400_000_000_000  # in nanoseconds; DuckDB has the time 24:00, Polars does not
 
@@ -90,14 +90,21 @@ class ReadTransaction:
 
 
 def table_rows(
-    transaction: ReadTransaction, path: tuple[str, ...], columns: Mapping[str, TableColumn], *, narrow: bool = True
+    transaction: ReadTransaction,
+    path: tuple[str, ...],
+    columns: Mapping[str, TableColumn],
+    *,
+    narrow: bool = True,
+    never_null: frozenset[str] = frozenset(),
 ) -> PrivateRows:
     """Return the rows of a table, given by its full path. Only columns that are needed are read.
 
     With `narrow`, DuckDB may drop rows by comparing columns with constants of their types. The conditions are applied
     again to the rows that it returns, so no row is wrongly kept, whatever a collation of the database makes equal.
+    `never_null` names the columns that a constraint keeps from being null.
     """
-    return PrivateRows(_table_source(transaction, path, columns, "true", narrow=narrow))
+    source = _table_source(transaction, path, columns, "true", narrow=narrow)
+    return PrivateRows(replace(source, never_null=never_null) if never_null else source)
 
 
 def _table_source(

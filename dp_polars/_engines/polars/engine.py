@@ -181,8 +181,9 @@ class _RowReading:
         ranges: Ranges,
     ) -> _RowReading:
         scan = scan_rows(source)
-        numbers = _numbers(scan.frame.collect_schema(), request, salts)
-        return cls(source, scan, _with_numbers(_in_one_form(scan.frame), request, salts), codes, ranges, numbers)
+        numbers = _numbers(scan.frame.collect_schema(), request, salts, short=True)
+        frame = _with_numbers(_in_one_form(scan.frame), request, salts, short=True)
+        return cls(source, scan, frame, codes, ranges, numbers)
 
     def once(self, request: BoundedRequest, salts: Salts) -> _RowReading:
         """Return the same rows in memory if they are few enough and their texts can be replaced by codes."""
@@ -216,16 +217,16 @@ def number_name(place: int) -> str:
     return f"number{place}"
 
 
-def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts) -> pl.LazyFrame:
+def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, *, short: bool = False) -> pl.LazyFrame:
     """Replace values by integers. Lanes may use the same values in several ways."""
-    numbers = _numbers(frame.collect_schema(), request, salts)
+    numbers = _numbers(frame.collect_schema(), request, salts, short=short)
     return frame.with_columns(numbers).drop(sorted({column.name for column in _columns(request)})) if numbers else frame
 
 
-def _numbers(schema: pl.Schema, request: BoundedRequest, salts: Salts) -> list[pl.Expr]:
-    """Return the integers of all value columns."""
+def _numbers(schema: pl.Schema, request: BoundedRequest, salts: Salts, *, short: bool) -> list[pl.Expr]:
+    """Return the integers of all value columns, perhaps as integers of 32 bits if they are `short`."""
     return [
-        value_codes(column, schema[column.name], salts.of(column.name)).alias(number_name(place))
+        value_codes(column, schema[column.name], salts.of(column.name), short=short).alias(number_name(place))
         for place, column in enumerate(_columns(request))
     ]
 

@@ -51,11 +51,12 @@ class GroupOrder:
     keys: Words | None
     inner: int
 
-    def __call__(self, unit: AnyWords, group: Numbers) -> Words:
-        """Return the place of each group in the order of its unit."""
+    def __call__(self, units: AnyWords, number: Numbers, group: Numbers) -> Words:
+        """Return the place of each group in the order of its unit, which is the one of that number among `units`."""
+        hashes = self.units(units).take(number)  # each unit is hashed once, not once for each of its groups
         if self.keys is None:
-            return order_of(self.units(unit), None)
-        return order_of(self.units(unit), self.keys.take(group // self.inner if self.inner > 1 else group))
+            return order_of(hashes, None)
+        return order_of(hashes, self.keys.take(group // self.inner if self.inner > 1 else group))
 
 
 def group_order(

@@ -207,7 +207,7 @@ def _coded(column: pl.Series) -> CodedColumn | None:
     if column.dtype == pl.String:
         short = ShortTexts(column.name)
         try:
-            return _coded_by(column, short.numbers, short.in_order)
+            return _coded_by(column, short.numbers_of, short.in_order)
         except (HashCollisionError, LongTextError):
             pass
         except TooManyValuesError:

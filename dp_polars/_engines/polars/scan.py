@@ -47,6 +47,8 @@ class PolarsSource:
     batches
         Yields all rows with some of the columns, if there is a cheaper way than to run the plan: functions that return
         a few rows each, and that several threads may call.
+    never_null
+        The columns that a constraint of the database keeps from being null.
     """
 
     frame: pl.LazyFrame
@@ -55,6 +57,7 @@ class PolarsSource:
     memory: pl.DataFrame | None = None
     narrowed: Callable[[Sequence[Expression]], PolarsSource] | None = None
     batches: Callable[[Sequence[str]], Generator[Callable[[], pl.DataFrame], None, None]] | None = None
+    never_null: frozenset[str] = frozenset()
 
     @cached_property
     def schema(self) -> pl.Schema:

@@ -55,6 +55,7 @@ class ShortTexts:
     """Codes of one column, in the order in which texts are met. Several threads may ask for codes at the same time."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._table, self._lock = HashTable(), threading.Lock()
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(2)]
         self._found = [pl.Series(name, [], dtype=pl.String)]
@@ -62,7 +63,16 @@ class ShortTexts:
         """The two words of each known text, and at the end those of no text."""
         self._slots: _SlotsOfTexts | None = None
 
-    def numbers(self, texts: pl.Series) -> NDArray[Any]:
+    @property
+    def columns(self) -> list[pl.Expr]:
+        """The columns that a batch must have."""
+        return [pl.col(self._name).alias(f"{self._name}_value")]
+
+    def numbers(self, batch: pl.DataFrame) -> NDArray[Any]:
+        """Return the code of each row, perhaps as unsigned integers of one byte."""
+        return self.numbers_of(batch[f"{self._name}_value"])
+
+    def numbers_of(self, texts: pl.Series) -> NDArray[Any]:
         """Return the code of each text, perhaps as unsigned integers of one byte."""
         first, second = _words_of(texts)
         hashes = second * self._factors[0]

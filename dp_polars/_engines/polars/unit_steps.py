@@ -41,13 +41,37 @@ from dp_polars._engines.unit_steps import (
     unique_columns,
 )
 from dp_polars._expressions.types import MOST_TEXT
-from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue, WindowFrame, share_of
+from dp_polars._expressions.unit_functions import (
+    UNIT_FUNCTIONS,
+    SortColumn,
+    UnitValue,
+    WindowFrame,
+    is_sortable,
+    share_of,
+)
 
 _BITS = 32  # of a digit of a float: the sum of 2**31 digits still fits into 64 bits
 _SLICE = 1 << 16  # rows that are looked up at a time
 _LONG = 256  # rows of a group from which it is added up by itself
-_NAMES = ("group", "first", "place", "size", "pairs", "hash", "power", "digit", "mean", "square", "count")
-_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT, _MEAN, _SQUARE, _COUNT = (
+_MOST_SUMMED_DIGITS = 28  # the sum of 10**10 decimals of this many digits still fits into 128 bits
+_HALF = 2**64
+_MOST_DECIMAL = 10**38 - 1
+_NAMES = (
+    "group",
+    "first",
+    "place",
+    "size",
+    "pairs",
+    "hash",
+    "power",
+    "digit",
+    "mean",
+    "square",
+    "count",
+    "high",
+    "low",
+)
+_GROUP, _FIRST, _PLACE, _SIZE, _PAIRS, _HASH, _POWER, _DIGIT, _MEAN, _SQUARE, _COUNT, _HIGH, _LOW = (
     f"{OWN_IN_STEPS}{name}" for name in _NAMES
 )
 _VARIANCES = {"variance": 1, "variance_pop": 0}
@@ -166,9 +190,13 @@ def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[st
     schema = frame.schema
     floats = dict.fromkeys(name for _, one in values if (name := _added_floats(one, schema)) is not None)
     sums = {name: ExactSums(name, place) for place, name in enumerate(floats)}
-    plain = [one for one in values if one[1].function not in _VARIANCES]
+    plain = [one for one in values if one[1].function not in _VARIANCES and not _is_long(one[1], schema)]
     parts = [_aggregate(one, schema).alias(name) for name, one in plain if _added_floats(one, schema) is None]
     pieces = [part for one in sums.values() for part in one.parts()]
+    long = dict.fromkeys(one.column or "" for _, one in values if _is_long(one, schema))
+    for place, column in enumerate(long):
+        halves = zip((_HIGH, _LOW), _halves(pl.col(column)), strict=True)
+        pieces += [half.sum().alias(f"{prefix} {place}") for prefix, half in halves]
     groups = collect(frame.lazy().group_by(keys).agg(*parts, *pieces, pl.len().alias(_SIZE)))
     if int(groups[_SIZE].sum()) != frame.height:
         raise RowCountError
@@ -177,6 +205,10 @@ def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[st
         own = _added_floats(value, schema)
         if value.function in _VARIANCES:
             made = _variances(frame, groups, keys, value).alias(name)
+        elif _is_long(value, schema):
+            place = list(long).index(value.column or "")
+            done.append(_from_halves(groups[f"{_HIGH} {place}"], groups[f"{_LOW} {place}"], value.dtype).alias(name))
+            continue
         elif own is None:
             made = groups[name]
         else:
@@ -292,10 +324,36 @@ def _narrowed(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     if dtype.is_float():
         return column
     if isinstance(dtype, pl.Decimal):
-        most = 10**38 - 1
-        fits = column.to_frame().select(pl.when(pl.all().is_between(-most, most)).then(pl.all())).to_series()
-        return _as_decimal(fits, dtype)
+        fits = pl.all().is_between(-_MOST_DECIMAL, _MOST_DECIMAL)
+        return _as_decimal(column.to_frame().select(pl.when(fits).then(pl.all())).to_series(), dtype)
     return column.cast(pl.Int64, strict=False).cast(dtype)
+
+
+def _is_long(value: UnitValue, schema: pl.Schema) -> bool:
+    """Return whether a function adds up decimals of so many digits that their sum may be beyond 128 bits."""
+    dtype = schema[value.column] if value.column is not None else None
+    added = value.function in ("sum", "cum_sum", "frame_sum") and isinstance(dtype, pl.Decimal)
+    return added and (getattr(dtype, "precision", None) or 38) > _MOST_SUMMED_DIGITS
+
+
+def _halves(column: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Return stored decimals as multiples of 2**64 and what is left over. Sums of either fit into 128 bits."""
+    half, whole = pl.lit(_HALF, dtype=pl.Int128), column.to_physical().cast(pl.Int128)
+    high = whole // half
+    return high, whole - high * half
+
+
+def _from_halves(high: pl.Series, low: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return the decimals whose halves were added up. Those that do not fit into 38 digits are null."""
+    half = pl.lit(_HALF, dtype=pl.Int128)
+    carried = pl.DataFrame({_HIGH: high, _LOW: low}).select(
+        pl.col(_HIGH) + pl.col(_LOW) // half, pl.col(_LOW) - pl.col(_LOW) // half * half
+    )
+    # Only numbers that surely fit into 128 bits are put together; some of them still have 39 digits.
+    most = pl.lit(_MOST_DECIMAL // _HALF, dtype=pl.Int128)
+    fits = pl.col(_HIGH).is_between(-most - 1, most)
+    whole = carried.select(pl.when(fits).then(pl.col(_HIGH)) * half + pl.col(_LOW)).to_series()
+    return _narrowed(whole, dtype)
 
 
 def _as_decimal(column: pl.Series, dtype: pl.Decimal) -> pl.Series:
@@ -474,6 +532,9 @@ def _window(frame: pl.DataFrame, value: UnitValue, name: str) -> pl.Series:
             return _running_sums(frame, floats).set(floats.is_null(), None).alias(name)
         case function if function.startswith("frame_"):
             return _of_frame(frame, value).cast(value.dtype).alias(name)
+        case "cum_sum" if _is_long(value, frame.schema):
+            high, low = (frame.select(half.cum_sum().over(group)).to_series() for half in _halves(column))
+            return _from_halves(high, low, value.dtype).set(frame[value.column or ""].is_null(), None).alias(name)
         case "cum_sum":
             made = pl.when(column.is_not_null()).then(_whole(column, dtype).cum_sum().over(group))
         case _:
@@ -521,15 +582,23 @@ def _of_frame(frame: pl.DataFrame, value: UnitValue) -> pl.Series:
             return pl.Series(counts[last + 1] - counts[first])
         case "frame_sum" if column.dtype.is_float():
             return _float_sums(frame, column.cast(pl.Float64).fill_null(0.0), ends, first, last)
+        case "frame_sum" if _is_long(value, frame.schema):
+            high, low = (_whole_sums(frame, half, first, last) for half in _halves(pl.col(column.name)))
+            return _from_halves(high, low, value.dtype)
         case "frame_sum":
-            whole = frame.select(_whole(pl.col(column.name), column.dtype).fill_null(0).cum_sum()).to_series()
-            sums = pl.concat([pl.Series([0], dtype=pl.Int128).alias(column.name), whole])
-            return _narrowed(sums.gather(last + 1) - sums.gather(first), value.dtype)
+            return _narrowed(_whole_sums(frame, _whole(pl.col(column.name), column.dtype), first, last), value.dtype)
         case "frame_min" | "frame_max":
             return _extremes(frame, value, first, last)
     place = first if value.function == "frame_first" else last
     found = column.gather(np.clip(place, 0, max(frame.height - 1, 0)))
     return found.set(pl.Series(last < first), None)
+
+
+def _whole_sums(frame: pl.DataFrame, whole: pl.Expr, first: NDArray[np.int64], last: NDArray[np.int64]) -> pl.Series:
+    """Return sums of whole numbers over frames: the difference of two sums over all rows up to there."""
+    sums = frame.select(whole.fill_null(0).cum_sum().alias(_DIGIT)).to_series()
+    sums = pl.concat([pl.Series(_DIGIT, [0], dtype=pl.Int128), sums])
+    return sums.gather(last + 1) - sums.gather(first)
 
 
 def _ends_by_row(
@@ -868,9 +937,14 @@ def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -
 def _some_rows(frame: pl.DataFrame, heavy: pl.DataFrame, unit: list[str]) -> pl.DataFrame:
     """Return the rows of a table, with only some of the rows of these units, chosen by salted hashes of the rows."""
     many = frame.join(heavy, on=unit, how="semi", nulls_equal=False)
-    mixed = np.zeros(many.height, np.uint64)
-    for column in many.iter_columns():
-        mixed = (mixed ^ column.hash(secrets.randbits(64)).to_numpy()) * np.uint64(0x9E3779B97F4A7C15)
-    ordered = _in_order(many.with_columns(pl.Series(_HASH, mixed)), unit, [SortColumn(_HASH)], many.columns)
+    hashes = []
+    for name in (_HASH, f"{_HASH} 2"):
+        mixed = np.zeros(many.height, np.uint64)
+        for column in many.iter_columns():
+            mixed = (mixed ^ column.hash(secrets.randbits(64)).to_numpy()) * np.uint64(0x9E3779B97F4A7C15)
+        hashes.append(pl.Series(name, mixed))
+    # Rows that differ only in values without an order, such as lists, are told apart by 128 bits of salted hashes.
+    ties = [name for name, dtype in many.schema.items() if is_sortable(dtype)]
+    ordered = _in_order(many.with_columns(hashes), unit, [SortColumn(one.name) for one in hashes], ties)
     kept = ordered.filter(pl.col(_PLACE) < KEPT_IN_JOIN).select(frame.columns)
     return pl.concat([frame.join(heavy, on=unit, how="anti", nulls_equal=False), kept])

@@ -271,7 +271,8 @@ class _Builder:
             run_columns.append(column(_total("1L", mine)))
             for one in lane.sums:
                 rows = counted[place][0 if one.everyone else 1]
-                sums.append(self._sum(one, place, lane, rows, runs, stages, partial(_kept_column, column, mine)))
+                own = partial(_kept_column, column, mine)
+                sums.append(self._sum(one, place, lane, rows, self._everywhere(rows, kept[place]), runs, stages, own))
         grouped = ", ".join([*self._units, *self._keys])
         listed = ", ".join([grouped, *(f"{text} AS {name}" for text, name in runs.columns.items())])
         self._ctes.append(("runs", f"SELECT {listed} FROM base GROUP BY {grouped}"))  # noqa: S608
@@ -324,14 +325,18 @@ class _Builder:
         place: int,
         lane: Lane,
         rows: str,
+        everywhere: Callable[[], str],
         runs: _Runs,
         stages: Sequence[dict[str, str]],
         column: Callable[[str], str],
     ) -> SumParts:
-        """Return how a sum is put together. Its columns are added to the runs, to the stages and to the answer."""
+        """Return how a sum is put together. Its columns are added to the runs, to the stages and to the answer.
+
+        `everywhere` adds the column with a unit's rows in all groups that it keeps, and returns its name.
+        """
         cap = None if one.max_rows is None or one.max_rows >= _MOST_ROWS else one.max_rows
         if one.of == "rows" and one.across and cap is not None:
-            name = stages[3].setdefault(self._scaled_across(one, rows, rows, cap, stages), f"z{len(stages[3])}")
+            name = stages[3].setdefault(_scaled_across(one, rows, everywhere(), cap, stages), f"z{len(stages[3])}")
             return SumParts(one.name, ((column(name), 1),), None)
         if one.of == "rows":
             return SumParts(one.name, ((column(_at_most(rows, cap)), 1),), None)
@@ -341,7 +346,8 @@ class _Builder:
                 one.name, ((column("1L" if everyone else f"CASE WHEN {rows} > 0 THEN 1L ELSE 0L END"), 1),), None
             )
         if one.of == "over":
-            text = "0L" if cap is None else f"CASE WHEN {rows} > {cap}L THEN 1L ELSE 0L END"
+            over = f"{everywhere()} > {cap}L AND {rows} > 0" if one.across else f"{rows} > {cap}L"
+            text = "0L" if cap is None else f"CASE WHEN {over} THEN 1L ELSE 0L END"
             return SumParts(one.name, ((column(text), 1),), None)
         number, largest = _row_number(one, lane, self._numbers[place])
         present = self._present(place)
@@ -363,7 +369,7 @@ class _Builder:
         else:
             bound = (largest + abs(one.shift)) * (cap or 0) << one.inner
             if one.across:
-                term = self._scaled_across(one, self._shifted(one, limbs, rows), rows, cap or 0, stages)
+                term = _scaled_across(one, self._shifted(one, limbs, rows), everywhere(), cap or 0, stages)
             else:
                 term = self._scaled(one, limbs, rows, cap or 0, stages)
         name = stages[3].setdefault(term, f"z{len(stages[3])}")
@@ -398,19 +404,16 @@ class _Builder:
         shifted = f" + {literal(one.shift, WIDE)} * CAST({rows} AS {WIDE})" if one.shift else ""
         return _wide_total(limbs) + shifted
 
-    def _scaled_across(self, one: GroupSum, total: str, rows: str, cap: int, stages: Sequence[dict[str, str]]) -> str:
-        """Return total * min(1, cap / rows of the unit in all groups) in steps of 2**-inner, rounded towards 0.
+    def _everywhere(self, rows: str, kept: str | None) -> Callable[[], str]:
+        """Return a function that adds the column with a unit's rows in all kept groups, and returns its name."""
 
-        `bounding.sums.scaled_across` says why this bounds what a unit adds. SQL divides towards 0.
-        """
-        text = f"{call('sum', rows)} OVER (PARTITION BY {', '.join(self._units)})"
-        everywhere = self._unit_columns.setdefault(text, f"t{len(self._unit_columns)}")
-        wide = stages[0].setdefault(f"CAST({total} AS {WIDE})", f"w{len(stages[0])}")
-        factor = literal(cap << one.inner, WIDE)
-        top = stages[1].setdefault(f"CASE WHEN {everywhere} > {cap}L THEN {wide} * {factor} END", f"y{len(stages[1])}")
-        within = f"CAST({wide} * {literal(1 << one.inner, WIDE)} AS BIGINT)"
-        # Each branch is computed only where its numbers fit: a total beyond the cap may have too many bits.
-        return f"CASE WHEN {everywhere} > {cap}L THEN {top} div {everywhere} ELSE {within} END"
+        def added() -> str:
+            capped = kept is not None and self._request.max_groups is not None
+            number = f"CASE WHEN {kept} THEN {rows} ELSE 0L END" if capped else rows
+            text = f"{call('sum', number)} OVER (PARTITION BY {', '.join(self._units)})"
+            return self._unit_columns.setdefault(text, f"t{len(self._unit_columns)}")
+
+        return added
 
     def _rows_as_units(self) -> tuple[list[_Branch], list[SumParts], list[str]]:
         """Return the sums if every row is a unit of its own: no cap can bind, so groups are summed at once."""
@@ -472,7 +475,9 @@ class _Builder:
                 source, repeat = f"SELECT *, CAST({equal} AS BIGINT) AS i FROM ({source})", "i"  # noqa: S608
             tag = f"SELECT *, {self._tag([*each, repeat])} AS g FROM ({source})"  # noqa: S608
             ties = [number, "i"] if by_row else [number]
-            by, places = ", ".join([*units, *keys]), ", ".join(["g", *ties])
+            if cells.across:
+                ties = [*keys, *ties]
+            by, places = ", ".join(units if cells.across else [*units, *keys]), ", ".join(["g", *ties])
             first = f"{call('row_number')} OVER (PARTITION BY {by} ORDER BY {places})"
             most = min(cells.max_rows, _MOST_RANK)
             source = f"SELECT * FROM (SELECT *, {first} AS f FROM ({tag})) WHERE f <= {most}"  # noqa: S608
@@ -501,6 +506,19 @@ class _Builder:
 
 
 # ---------------------------------------------------------------------- texts of numbers
+
+
+def _scaled_across(one: GroupSum, total: str, everywhere: str, cap: int, stages: Sequence[dict[str, str]]) -> str:
+    """Return total * min(1, cap / rows of the unit in all groups) in steps of 2**-inner, rounded towards 0.
+
+    `bounding.sums.scaled_across` says why this bounds what a unit adds. SQL divides towards 0.
+    """
+    wide = stages[0].setdefault(f"CAST({total} AS {WIDE})", f"w{len(stages[0])}")
+    factor = literal(cap << one.inner, WIDE)
+    top = stages[1].setdefault(f"CASE WHEN {everywhere} > {cap}L THEN {wide} * {factor} END", f"y{len(stages[1])}")
+    within = f"CAST({wide} * {literal(1 << one.inner, WIDE)} AS BIGINT)"
+    # Each branch is computed only where its numbers fit: a total beyond the cap may have too many bits.
+    return f"CASE WHEN {everywhere} > {cap}L THEN {top} div {everywhere} ELSE {within} END"
 
 
 def _all_there(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from functools import cache
 import pytest
 
 import tests
+from dp_polars._engines.spark.source import SparkSource
 
 SERVER = os.environ.get("DP_SPARK", "sail")
 
@@ -31,7 +32,30 @@ def shared_session():
         session = _open.enter_context({"sail": sail, "apache": apache, "classic": classic}[SERVER]())
         session.createDataFrame([(1,)], ["x"]).toArrow()  # pyspark imports pandas here, which warns
     session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # frames from Arrow keep local times
+    SparkSource._user_functions = _asking_once(SparkSource._user_functions, session)
     return session
+
+
+functions_change = False
+"""Whether a test registers functions at the moment. See `_asking_once`."""
+
+
+def _asking_once(ask, shared):
+    """Return what lists a session's own functions, but asks the shared session once.
+
+    Each step of each question asks, which takes longer than most of the tests' questions. No test registers a function
+    without saying so here, and what runs before a question is charged is tested where one does.
+    """
+    known = []
+
+    def user_functions(source):
+        if functions_change or source._frame.sparkSession is not shared:
+            return ask(source)
+        if not known:
+            known.append(ask(source))
+        return known[0]
+
+    return user_functions
 
 
 def stop_shared_session():

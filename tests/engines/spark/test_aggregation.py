@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -212,6 +213,10 @@ def test_cells_are_those_of_the_polars_engine_and_never_more_than_the_cap(spark,
         assert found.cells["c"]["count"].sum() == wanted.cells["c"]["count"].sum()
         few = replace(few, max_groups=1)
         assert on_spark(spark, frame, few).cells["c"]["count"].sum() <= cap * len(UNITS["integers"])
+        few = replace(request, lanes=(replace(lane, cells=replace(lane.cells, max_rows=2 * cap, across=True)),))
+        found, wanted = on_spark(spark, frame, few), run_bounded(frame.lazy(), few)
+        assert found.cells["c"]["count"].sum() == wanted.cells["c"]["count"].sum()
+        assert found.cells["c"]["count"].sum() <= 2 * cap * len(UNITS["integers"])
 
 
 def test_hashes_bins_and_presence(spark):
@@ -289,6 +294,24 @@ def test_a_cap_on_the_rows_in_all_groups_scales_units_as_the_polars_engine_does(
     assert_same(on_spark(spark, frame, request), run_bounded(frame.lazy(), request))
     grouped = frame.drop_nulls("unit0")["unit0"].value_counts()["count"]
     assert grouped.max() > 7  # some units are scaled down
+    over = GroupSum(name="over", of="over", max_rows=max_rows, across=True)
+    counted = replace(request, lanes=(Lane(sums=(over, GroupSum(name="units", of="units"))),))
+    assert_same(on_spark(spark, frame, counted), run_bounded(frame.lazy(), counted))
+
+
+def test_a_cap_on_the_rows_in_all_groups_looks_at_the_groups_that_a_unit_keeps(spark):
+    """A unit has 4, 3 and 2 rows in its groups and keeps two of them. Four rows count, divided as its rows are."""
+    frame = pl.DataFrame({"unit0": [1] * 9 + [2], "key0": ["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["a"]})
+    capped = {"max_rows": 4, "across": True}
+    sums = (GroupSum(name="rows", of="rows", fine=9, inner=9, **capped), GroupSum(name="over", of="over", **capped))
+    request = BoundedRequest(units=1, keys=1, max_groups=2, domain=None, lanes=(Lane(sums=sums),))
+    for engine in (partial(on_spark, spark, frame), partial(run_bounded, frame.lazy())):
+        found = dict(engine(request).groups.select("key0", "rows").rows())
+        found["a"] -= 1 << 9  # the unit with a single row
+        kept = {key: rows for key, rows in {"a": 4, "b": 3, "c": 2}.items() if found.get(key)}
+        assert len(kept) == 2
+        assert {key: found[key] for key in kept} == {key: (4 * n << 9) // sum(kept.values()) for key, n in kept.items()}
+        assert engine(request).groups["over"].sum() == 2
 
 
 def test_profiles_and_products(spark):
