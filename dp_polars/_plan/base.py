@@ -184,6 +184,8 @@ class BasePlan(AsTable):
         subject = self.subject()
         rows = [(self.heading, self.title() + steps_text(subject.steps)), *question_rows(self)]
         rows += [("protects", self.protects())]
+        within: str = getattr(subject, "within_units", "")
+        rows += [("within each unit", within)] if within else []
         rows += [*self.facts(), ("price", self.price()), *self.counted_rows(), *self.accuracy()]
         if subject.unchecked:
             rows.append(UNCHECKED)

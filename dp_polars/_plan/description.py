@@ -43,6 +43,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         ("query", query.title() + steps_text(query.steps)),
         *question_rows(plan),
         ("protects", protected_text(terms, query.unit)),
+        *([("within each unit", query.within_units)] if query.within_units else []),
     ]
     asked = [compiled for compiled in plan.compiled if not compiled.aggregate.hidden]
     unknown = {estimate.what: unknown_text(estimate) for estimate in plan.estimates if estimate.value is None}
