@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 MONEY = ["total", "price"]
 
 REFUSED = {
-    "average order value per customer": "`mean` has no exact equivalent in Spark SQL for floats within a unit",
+    "average order value per customer": "`mean` has no exact equivalent in Spark SQL for decimals within a unit",
 }
 """The statements that Spark cannot compute exactly, and the reason that is given."""
 
