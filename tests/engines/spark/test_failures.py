@@ -187,7 +187,8 @@ def while_one_is_killed(question):
         asking.clear()
         thread.join()
         if killed:
-            return answer, tracker.getStageInfo(killed[0]).numFailedTasks > 0
+            stage = tracker.getStageInfo(killed[0])
+            return answer, stage.numFailedTasks > 0 or stage.currentAttemptId > 0
     return answer, False
 
 def rows():
