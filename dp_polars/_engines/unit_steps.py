@@ -649,7 +649,7 @@ def unit_steps_of(rows: PrivateRows) -> list[str]:
 
 def why_steps_are_safe(rows: PrivateRows, unit: Sequence[str]) -> str:
     """Return what a plan says about the unit-wise steps of rows, or an empty text if there are none."""
-    found = [re.sub(f"{OWN}[^,]*", "an expression", one) for one in dict.fromkeys(unit_steps_of(rows))]
+    found = [re.sub(f"{OWN}[^,]*", "an expression", step) for step in dict.fromkeys(unit_steps_of(rows))]
     if not found:
         return ""
     who = ", ".join(unit)

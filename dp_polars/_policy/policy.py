@@ -245,16 +245,16 @@ class Policy:
             renamed = ", ".join(f"{ours} is called {here}" for ours, here in named)
             lines.append(f"  unit: {renamed or table.unit}")
         caps = [f"{cap} {most}" for cap, most in table.caps.items() if most is not None]
-        lines.append(f"  caps: {', '.join(caps) or 'none: each question says its own'}")
+        lines.append(f"  caps: {', '.join(caps) or 'none: each question says its rules'}")
         lines += [f"  data_version: {table.data_version}"] if table.data_version is not None else []
-        for column, own in table.columns.items():
-            said = [] if own.ask else ["may not be asked"]
-            if own.bounds is not None:
+        for column, rules in table.columns.items():
+            said = [] if rules.ask else ["may not be asked"]
+            if rules.bounds is not None:
                 said.append(
-                    "bounds are estimated" if own.bounds == "auto" else f"from {own.bounds[0]} to {own.bounds[1]}"
+                    "bounds are estimated" if rules.bounds == "auto" else f"from {rules.bounds[0]} to {rules.bounds[1]}"
                 )
             keys = self._lists.get(name, {}).get(column)
-            said += [f"{len(keys)} public keys"] if keys is not None else ["keys by its type"] if own.keys else []
+            said += [f"{len(keys)} public keys"] if keys is not None else ["keys by its type"] if rules.keys else []
             lines.append(f"  {column}: {', '.join(said)}")
         others = [column for column in self._columns.get(name, []) if column not in table.columns]
         lines += [f"  no rules, so it may be asked: {', '.join(others)}"] if others else []
@@ -339,7 +339,7 @@ class Policy:
         return connection if analyst is None else AnalystConnection(connection, analyst)
 
     def _guarded_connection(self, analyst: str | None = None, **spend: Number | None) -> GuardedConnection:
-        """Return a connection as the owner has it, for `dp.connect(policy)` and the command line."""
+        """Return the connection of the owner or of an analyst, for `dp.connect(policy)` and the command line."""
         session = self._session_of(analyst)
         return GuardedConnection(self._database(session, analyst), session, spend=spend)
 

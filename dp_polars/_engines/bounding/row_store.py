@@ -30,7 +30,7 @@ _MOST_SPARE = 1 << 27  # bytes; a whole page of long words
 
 
 class SpareMemory:
-    """The memory of a few large arrays that nobody uses any more, for the next ones. It is at most 128 MiB.
+    """The memory of a few large arrays that are no longer used, kept for the next arrays. At most 128 MiB are kept.
 
     Memory that is new to a process is filled with zeros by the system, and a virtual machine may have to ask its host
     for it. Measured there, the first write to 80 MB took 20 to 1200 ms, and the next ones 10 ms.
@@ -61,7 +61,7 @@ class SpareMemory:
         found.sort(key=lambda memory: memory.nbytes)
         place = next((place for place, memory in enumerate(found) if memory.nbytes >= wanted), None)
         if place is None:
-            self._spare += found[1:]  # memory that stays too small is given up, piece by piece
+            self._spare += found[1:]  # give up one of those that are too small
             return np.empty(wanted, np.uint8)
         memory = found.pop(place)
         self._spare += found
