@@ -654,8 +654,8 @@ def why_steps_are_safe(rows: PrivateRows, unit: Sequence[str]) -> str:
         return ""
     who = ", ".join(unit)
     limit = (
-        f". Of a {who} whose rows make more than {MOST_PAIRS:,} pairs in a join, {KEPT_IN_JOIN:,} rows on each side "
-        "are kept, at random"
+        f". If the rows of one {who} make more than {MOST_PAIRS:,} pairs in a join, {KEPT_IN_JOIN:,} rows on each side "
+        "are kept, chosen at random"
     )
     safe = f"{'; '.join(found)}: rows of one {who} are combined, so nobody else's rows change"
     return safe + (limit if _makes_pairs(rows) else "")

@@ -12,7 +12,7 @@ convex combination of changes in which all rows of the old unit lie in one group
 group, with values at the bounds or left out. If these are two groups, the answers move by c in each, and otherwise by
 at most w in one. Norms are convex, so no other change is larger. This holds for counts of kept rows, by bin or of
 distinct values, as well, with c = w = rows: a unit keeps at most so many rows, or values, in all groups together. A cap
-on groups may be enforced besides. It leaves a unit fewer groups, so nothing moves further.
+on groups may be enforced as well. It leaves a unit fewer groups, so nothing moves further.
 
 Counts of units and sums of one clipped total per unit are not bounded by a cap on rows: a unit has one in each of its
 groups. Keys that are discovered need a cap on groups even if rows are capped, because the threshold must hide every

@@ -37,7 +37,7 @@ class SpareMemory:
     """
 
     def __init__(self) -> None:
-        # Arrays come back while others are taken, even in the same thread. So there is no lock, and only single steps.
+        # Arrays come back while others are taken, even in the same thread. List operations are atomic: no lock is needed.
         self._spare: list[NDArray[np.uint8]] = []
 
     def array(self, size: int, dtype: Any) -> NDArray[Any]:
