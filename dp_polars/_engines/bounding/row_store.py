@@ -37,8 +37,8 @@ class SpareMemory:
     """
 
     def __init__(self) -> None:
-        # Arrays come back while others are taken, even in the same thread. Each list operation is atomic, so there is no
-        # lock.
+        # Arrays come back while others are taken, even in the same thread. Each list operation is atomic, so no lock is
+        # needed.
         self._spare: list[NDArray[np.uint8]] = []
 
     def array(self, size: int, dtype: Any) -> NDArray[Any]:
