@@ -562,14 +562,14 @@ class Policy:
         catalog: Catalog,
         problems: list[PolicyProblem],
     ) -> None:
-        for column, own in table.columns.items():
+        for column, rules in table.columns.items():
             line = partial(self._document.line, "tables", name, "columns", column)
             if column not in columns[name]:
                 same = [one for one in columns[name] if folded(one) == folded(column)]
                 hint = f" Did you mean {same[0]}?" if same else f" It has {', '.join(columns[name])}."
                 problems.append(PolicyProblem(line(), f"{name} has no column {ascii(column)[1:-1]}.{hint}"))
                 continue
-            if own.bounds is None and own.keys is None:
+            if rules.bounds is None and rules.keys is None:
                 continue
             meant = catalog.known_table(self._keys[name]).columns[column]
             if not isinstance(meant, TableColumn):
@@ -578,15 +578,15 @@ class Policy:
                 )
                 continue
             try:
-                if own.bounds == "auto":
+                if rules.bounds == "auto":
                     _check_estimated(column, meant.dtype)
-                elif own.bounds is not None:
-                    stored_bounds(own.bounds, column, meant.dtype, "the policy", can_estimate=False)
+                elif rules.bounds is not None:
+                    stored_bounds(rules.bounds, column, meant.dtype, "the policy", can_estimate=False)
             except DPError as error:
                 problems.append(PolicyProblem(line("bounds"), str(error)))
             try:
-                if own.keys is not None:
-                    self._list_keys(name, column, meant.dtype, own.keys, catalog)
+                if rules.keys is not None:
+                    self._list_keys(name, column, meant.dtype, rules.keys, catalog)
             except DPError as error:
                 problems.append(PolicyProblem(line("keys"), f"{column}: {error}"))
 
