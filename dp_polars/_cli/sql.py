@@ -105,7 +105,9 @@ def policy_parser(command: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
-    parser.add_argument("--max-rows", type=cap, metavar="N|auto", help="or to all groups together")
+    parser.add_argument(
+        "--max-rows", type=cap, metavar="N|auto", help="how many rows one person adds to all groups together"
+    )
     spend = parser.add_mutually_exclusive_group()
     spend.add_argument("--share", type=number, metavar="S", help="the part of the budget that the statement may use")
     spend.add_argument("--spend", type=number, metavar="E", help="the epsilon of the statement")

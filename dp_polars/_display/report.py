@@ -59,7 +59,7 @@ class Report:
 
     @property
     def html(self) -> str:
-        """The report in HTML: one block without scripts, whose style is its own."""
+        """The report in HTML: one block without scripts, which brings its styles."""
         parts = [heading(self.title), *(f"<p>{escape(text)}</p>" for text in self.paragraphs)]
         return whole(*parts, "" if self.table is None else self.table.html())
 

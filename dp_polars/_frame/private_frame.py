@@ -615,7 +615,7 @@ class PrivateFrame(
         closed: Literal["left", "right", "both", "none"] = "right",
         group_by: Columns,
     ) -> PrivateRolling[Frame]:
-        """Look at the rows of a unit up to a distance from each row, as in the last seven days.
+        """Look at the rows of a unit around each row, for example those of the seven days before it.
 
         Parameters
         ----------
@@ -1140,11 +1140,10 @@ class PrivateRolling(Generic[Frame]):
         listed: list[Any] = []
         for given in expressions:
             listed += [given] if isinstance(given, pl.Expr) or not isinstance(given, Iterable) else [*given]
-        wrong = [one for one in (*listed, *named.values()) if not isinstance(one, pl.Expr)]
-        if wrong:
+        if not all(isinstance(given, pl.Expr) for given in (*listed, *named.values())):
             raise InvalidParameterError("rolling(...).agg takes expressions of Polars, such as pl.len().")
-        listed += [one.alias(name) for name, one in named.items()]
-        rolled = [one.rolling(self._index, **self._window).over(self._names) for one in listed]
+        listed += [expression.alias(name) for name, expression in named.items()]
+        rolled = [expression.rolling(self._index, **self._window).over(self._names) for expression in listed]
         return self._frame.select(*dict.fromkeys([*self._names, self._index]), *rolled)
 
 

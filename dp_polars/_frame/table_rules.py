@@ -131,7 +131,7 @@ def derived_from(rules: Rules, rows: PrivateRows, tree: Expression) -> Any:
             return None
 
     def bounds_of(column: Column) -> Any:
-        # The steps are written out above, so the column belongs to the source.
+        # The loop above has replaced columns that steps make, so this column belongs to the source.
         if isinstance(rows.source, UnitRows):
             inner = _input_of(rows.source, column.name)
             if inner is None:

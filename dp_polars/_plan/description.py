@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dp_polars._plan.plan import Measurement, Plan
 
 _HIDDEN = ("cut_by_",)
-"""How the names of answers begin that are beside the point of a question."""
+"""The prefixes of answers that the one-sentence form of a plan leaves out."""
 _Shown = TypeVar("_Shown")
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 

@@ -292,7 +292,7 @@ class Plan(StoredPlan):
         return [*self.counted_rows(), *self.unreliable_rows(), *self.small_rows(), *self.cut_rows()]
 
     def notes_for_readers(self) -> Facts:
-        """Return the notes for somebody who reads the answer: not how to learn what is unknown."""
+        """Return the notes for readers of the answer, without advice on how to learn what is unknown."""
         cut = {CUT: cut_text(self, ways=False)}
         return [(name, cut.get(name) or text) for name, text in super().notes_for_readers()]
 
