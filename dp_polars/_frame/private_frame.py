@@ -19,7 +19,7 @@ from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.scan import held_rows, lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
-from dp_polars._engines.rows import OWN, PrivateRows, check_names
+from dp_polars._engines.rows import OWN, PrivateRows, check_names, is_unicode
 from dp_polars._engines.spark.source import SparkFrame, SparkSource, is_spark_frame
 from dp_polars._engines.unit_steps import (
     AddWindows,
@@ -673,11 +673,15 @@ class PrivateFrame(
         unit = self._known_unit("arms")
         if not isinstance(salt, str) or not isinstance(name, str) or name in unit:
             raise InvalidParameterError("salt= and name= are texts, and the new column can't be the unit.")
+        if not is_unicode(salt):
+            raise InvalidParameterError("salt= must be valid Unicode, but it has half of a surrogate pair.")
         schema = self._rows.schema
         texts: list[Expression] = [Constant(salt, pl.String())] if salt else []
         texts += [Column(column, schema[column]) for column in unit]
         arm = apply("md5_share", apply("concat", *texts, separator="" if len(unit) == 1 else "|"), parts=parts)
-        return self._after(self._rows.make({name: arm}), "with_columns", _texts({name: arm}), made=[name])
+        rows = self._rows.make({name: arm})
+        check_names(rows.schema)
+        return self._after(rows, "with_columns", _texts({name: arm}), made=[name])
 
     def _itself(self) -> PrivateFrame[Frame]:
         return self

@@ -367,7 +367,8 @@ def as_shown(frame: pl.DataFrame) -> pl.DataFrame:
     if not isinstance(frame, pl.DataFrame):
         raise InvalidDataError(f"A release must be a Polars DataFrame or Series, got {type(frame).__name__}.")
     if frame.width and frame.estimated_size() <= _FEW_BYTES and all(map(_is_plain, frame.dtypes)):
-        return pl.DataFrame([pl.Series(column.name, column.to_list(), column.dtype) for column in frame])
+        # By name, because Polars gives a list of columns new names where they have none.
+        return pl.DataFrame({column.name: pl.Series(column.name, column.to_list(), column.dtype) for column in frame})
     if any(isinstance(dtype, pl.Categorical) for dtype in frame.schema.values()):
         frame = frame.with_columns(cs.categorical().cast(pl.String))
     unfit = [name for name, dtype in frame.schema.items() if "Categorical" in str(dtype) or dtype == pl.Object]
