@@ -13,6 +13,7 @@ import polars as pl
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.fact_table import AsTable
+from dp_polars._display.text import amount as shown_amount
 from dp_polars._display.text import budget_text
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
@@ -317,7 +318,9 @@ def _errors(plan: BasePlan) -> str:
     if not isinstance(plan, Plan) or not found:
         return ""
     several = len(found) > 1
-    numbers = {name: "unlimited" if math.isinf(error) else f"within {error:.3g}" for name, error in found.items()}
+    numbers = {
+        name: "unlimited" if math.isinf(error) else f"within {shown_amount(error, 3)}" for name, error in found.items()
+    }
     texts = [f"{error}" + (f" ({name})" if several else "") for name, error in numbers.items()]
     size = f" in groups of {plan.if_rows:,} rows" if plan.errors_if_rows else ""
     return f", error {', '.join(texts)}{size}"

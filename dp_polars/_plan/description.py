@@ -79,7 +79,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         whose = f" of {name}" if several or len(errors) > 1 else ""
         noise = "privacy noise, not what caps and bounds cut off"
         size = f", in a group of {plan.if_rows:,} rows spread evenly between the bounds" if name in in_group else ""
-        text = f"within {error:.6g} for 95 % of answers{size} ({noise})"
+        text = f"within {amount(error, 6)} for 95 % of answers{size} ({noise})"
         if math.isinf(error):
             text = f"unlimited: in a group of {plan.if_rows:,} rows the noise can hide the answer"
         rows.append((f"expected error{whose}", text))

@@ -228,7 +228,7 @@ class ProfilePlan(FramePlan, StoredPlan):
             bins = f", {part.size} bins" if part.size > 1 else ""
             share = f"discrete {law}, {float(part.share):.1%} of the spend"
             said.append(
-                (self.subtitle(part), f"{change}{bins}; each count within {part.error():.6g} for 95 % ({share})")
+                (self.subtitle(part), f"{change}{bins}; each count within {amount(part.error(), 6)} for 95 % ({share})")
             )
         return said
 
