@@ -195,8 +195,10 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
 
 def _notes(release: Release) -> list[str]:
     """Return the notes on a release, except what a warning has said before."""
-    warned = "too small" if isinstance(release.plan, Plan) and release.plan.query.interval is None else ""
-    return [f"{name}: {text}" for name, text in release.notes if name != warned]
+    warned = {"too small"} if isinstance(release.plan, Plan) and release.plan.query.interval is None else set()
+    if isinstance(release.plan, Plan) and release.frame.is_empty():
+        warned |= {name for name, _ in release.plan.needed_rows()}
+    return [f"{name}: {text}" for name, text in release.notes if name not in warned]
 
 
 def left_of(session: Session) -> str:

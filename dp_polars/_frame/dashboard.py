@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Never
 
 import polars as pl
 
@@ -109,12 +109,17 @@ class Dashboard(AsTable):
 
     def __init__(
         self,
-        *,
+        *questions: Never,
         epsilon: Number | None = None,
         share: Number | None = None,
         rho: Number | None = None,
         if_rows: int | None = None,
     ) -> None:
+        if questions:
+            raise InvalidParameterError(
+                "A dashboard is asked, not given plans: board = dp.Dashboard(share=0.5), then "
+                "board.on(df.dp).count('region') for each question. print(board) shows prices, and board.run() asks."
+            )
         given = {"epsilon": epsilon, "share": share, "rho": rho}
         said = {name: positive(amount, name) for name, amount in given.items() if amount is not None}
         if len(said) > 1:

@@ -82,7 +82,8 @@ def _max_rows(plan: Plan) -> int:
 
 def rows_cap_name(plan: Plan) -> str:
     """Return the name of the option that caps the rows of a unit."""
-    return "max_rows" if plan.query.across else "max_rows_per_group"
+    said = any(compiled.cap.rule.startswith("max_rows ") for compiled in plan.compiled)  # without keys, both are one
+    return "max_rows" if plan.query.across or said else "max_rows_per_group"
 
 
 def _better(plan: Plan) -> str:

@@ -72,7 +72,7 @@ def test_a_count_with_a_large_cap_still_finds_the_large_groups(flights, cap):
     assert plan.discovery.way.by == ("hidden" if cap == 20 else "released")
     text, html = str(session.releases[-1]), session.releases[-1]._repr_html_()
     for shown in (text, html):
-        assert f"{plan.units_needed} " in shown
+        assert f"{plan.units_needed:,} " in shown
         assert "for a group to appear half the time" in shown
         assert "a smaller max_groups" in shown
     (advice,) = [line for line in text.splitlines() if "a smaller max_groups" in line]
