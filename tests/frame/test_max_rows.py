@@ -212,6 +212,7 @@ def test_without_keys_the_cap_keeps_the_name_that_was_said():
     assert "max_rows_per_group" in dict(frame().preview.count(max_rows_per_group=CAP, epsilon=1).rows())["cut off"]
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_one_cap_on_rows_and_what_is_said_comes_before_the_ledger(tmp_path, capsys):
     path, ledger = tmp_path / "visits.parquet", str(tmp_path / "budget.db")
     VISITS.write_parquet(path)
