@@ -91,7 +91,7 @@ def _read(
     """
     schema = frame.collect_schema()
     numbers = {
-        name: _Numbers(name, schema[name], height)
+        name: _NumberColumn(name, schema[name], height)
         for name in kept
         if not scan.multiplies and (schema[name].is_integer() or schema[name].is_float())
     }
@@ -140,7 +140,7 @@ def _read(
     return WaitingRows(PrivateRows(source), known, together)
 
 
-class _Numbers:
+class _NumberColumn:
     """A column of numbers that is filled piece by piece, in memory that is used again. Several threads may fill it."""
 
     def __init__(self, name: str, dtype: pl.DataType, height: int) -> None:
