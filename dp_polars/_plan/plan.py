@@ -299,8 +299,8 @@ class Plan(StoredPlan):
     def notes_for_readers(self) -> Facts:
         """Return the notes for somebody who reads the answer: not how to learn what is unknown."""
         cut = {CUT: cut_text(self, ways=False)}
-        found = [(name, cut.get(name) or text) for name, text in super().notes_for_readers()]
-        return [(name, text) for name, text in found if name != SMALLER]
+        rows = [*self.needed_rows(), *self.unreliable_rows(), *small_rows(self, ways=False), *self.cut_rows()]
+        return [(name, cut.get(name) or text) for name, text in rows if name != SMALLER]
 
     def asked(self) -> str:
         """Return the question in a few words, without the counts of cut units that `cut=True` adds."""
