@@ -172,6 +172,11 @@ class SessionArguments:
         if options.each_row:
             given["unit"] = ROW
         self._given: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if {"max_rows", "max_rows_per_group"} <= self._given.keys():
+            raise InvalidParameterError(
+                "--max-rows caps the rows of a unit in all groups together, and --max-rows-per-group those in each "
+                "group. Give one of them."
+            )
 
     def rehearsal(self) -> Session:
         """Return a session with these terms without creating a file: an existing ledger's, or one in memory."""
@@ -201,6 +206,8 @@ class SessionArguments:
             return found
         terms, defaults = found.terms, {name: getattr(found.defaults, name) for name in _DEFAULTS}
         found.close()
+        if "max_rows_per_group" in self._given:  # what is said now comes before what the ledger keeps
+            defaults["max_rows"] = None
         return Session(**{**defaults, **_completed(self._given, terms)}, ledger=self.ledger)
 
 

@@ -889,6 +889,8 @@ class PrivateFrame(
                     "the session that pays: dp.private(frame, session)."
                 )
             theirs = other._unit_of(session)
+            if pairs is not None and not set(table.columns) <= pairs.keys():  # `join` knew no session
+                refuse_private(other, f"a join by {', '.join(pairs)}")
             wanted = tuple(name if pairs is None else pairs[name] for name in table.columns)
             same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}
             if not same:

@@ -542,6 +542,17 @@ def test_a_step_is_checked_against_the_session_that_pays():
         joined.count(session=users, **options)
 
 
+def test_a_join_without_the_unit_is_refused_by_the_session_that_pays():
+    orders, items = dp.private(ORDERS), dp.private(ORDERS.select("user", "item"))
+    users = dp.Session(epsilon=1.0, unit="user")
+    for other in (items, dp.private(ORDERS.select("item", price="n"))):
+        joined = orders.join(other, on="item")
+        for ask in (joined, joined.preview):
+            with pytest.raises(dp.InvalidParameterError, match=r"join by item .* can be joined on the unit"):
+                ask.count(session=users, epsilon=0.1, max_rows_per_group=2)
+    assert not users.releases
+
+
 def test_a_made_column_never_becomes_the_unit(session):
     other = dp.private(CUSTOMERS.rename({"user": "who"}))
     faked = other.with_columns(user=pl.col("who") * 0)

@@ -116,9 +116,11 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     return replace(answer, below=" ".join(text for text in (caps, *below) if text))
 
 
-def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
+def answer_chart(released: Release | TableProfile | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
     """Return the chart of a release or of a released frame."""
     altair()  # report first if it is missing
+    if isinstance(released, TableProfile):
+        return released.plot()
     if isinstance(released, Release) and isinstance(released.plan, ProfilePlan):
         return TableProfile(released).plot()
     answer = answer_of(released, x, y)
