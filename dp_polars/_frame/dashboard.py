@@ -69,7 +69,7 @@ class DashboardQuestions(Questions[None], Choices[None], PublicNames):
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
         entry = _PlannedQuestion(self._frame, options, question)
         # The question is planned at once, so that a mistake is reported where it is made.
-        planned(question, self._frame._view(options, entry.own or self._total, self._if_rows))
+        planned(question, self._frame._view(options, None, entry.own or self._total, self._if_rows))
         self._entries.append(entry)
 
 
@@ -263,7 +263,7 @@ class Dashboard(AsTable):
                 name: amount if name == "within" or factor == 1 else exact(amount, name) * factor
                 for name, amount in spend.items()
             }
-            found.append(planned(entry.question, entry.frame._view(entry.options, scaled, self._if_rows)))
+            found.append(planned(entry.question, entry.frame._view(entry.options, None, scaled, self._if_rows)))
         sessions = {id(question.session) for question in found}
         if len(sessions) > 1:
             raise InvalidParameterError("All questions of a dashboard are paid by one session, but these have several.")

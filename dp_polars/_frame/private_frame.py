@@ -813,7 +813,7 @@ class PrivateFrame(
         table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
         steps = f"{asked_steps(self._steps)}: " if self._steps and session.analyst_name is not None else ""
         with session._asking(f"{kind} of {table}, refused while planning", steps=steps):
-            return planned(question, self._view(options)).answer(self._source())
+            return planned(question, self._view(options, session)).answer(self._source())
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""
@@ -821,12 +821,19 @@ class PrivateFrame(
         return Origin(self._origin, self._name, self._data_version, others, self._named)
 
     @no_panics
-    def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None, if_rows: int | None = None) -> View:
+    def _view(
+        self,
+        options: AnyOptions,
+        session: Session | None = None,
+        spend: Mapping[str, Number] | None = None,
+        if_rows: int | None = None,
+    ) -> View:
         """Return what a question sees of this frame, or raise an error that says why it can't be asked.
 
-        `spend` replaces the spend of the call, and `if_rows` stands in for a size of groups that it doesn't name.
+        `session` pays, if it is known already. `spend` replaces the spend of the call, and `if_rows` stands in for a
+        size of groups that it doesn't name.
         """
-        session = self._paying(options)
+        session = session or self._paying(options)
         table = self._unit_of(session)
         unit = table.columns
         missing = [name for name in unit if name not in self._schema()]

@@ -14,7 +14,7 @@ rows by a hash of salt, unit, keys, value and the number of equal values before.
 
 The cap on groups is a window over the unit, because a window spills to disk however many groups a unit has. An array of
 all groups of a unit would have to fit into memory, and Spark fails beyond 2**31 elements, so one person could make a
-question fail. Apache Spark drops groups beyond the cap before it sends them to the window.
+question fail.
 
 No sum wraps. A number that may have more than 21 bits is cut into limbs of 21 bits, and the limbs are summed
 separately. A sum of 64 bits holds 2**42 limbs, and no table has 4 trillion rows. The limbs are put together on
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import polars as pl
@@ -312,8 +312,10 @@ class _Builder:
                 kind = call("row_number" if len(keys) == len(self._keys) else "dense_rank")
                 place = f"{kind} OVER (PARTITION BY {by} ORDER BY {', '.join([*first, 'o', *keys])})"
                 self._rank_columns[names[member]] = place
-            # A rank is an INT. Compared with another one, Spark drops groups beyond the cap before it sorts them all.
-            inside = f"{names[member]} <= {min(self._request.max_groups, _MOST_RANK)}"
+            # If Apache Spark recognises the cap, it also sorts before the shuffle, to drop groups early. The groups of
+            # a unit are spread over all tasks there, so this drops few and costs more than it saves. The factor
+            # prevents it.
+            inside = f"CAST({names[member]} AS BIGINT) * 2L <= {2 * min(self._request.max_groups, _MOST_RANK)}L"
             kept.append(inside if member is None else f"{member} AND {inside}")
         return kept
 
@@ -349,7 +351,14 @@ class _Builder:
             return SumParts(one.name, ((column(text), 1),), None)
         number, largest = _row_number(one, lane, self._numbers[place])
         present = self._present(place)
-        limbs = [(runs.name(_total(limb, present), "a"), shift) for limb, shift in _limbs(number, largest.bit_length())]
+        if one.of == "basis" and (one.place, one.degree) == (0, 1) and largest.bit_length() <= LIMB:
+            # The two numbers of a row add up to `largest`, so one of their sums is known from the other.
+            other, _ = _row_number(replace(one, place=1), lane, self._numbers[place])
+            known = f"{largest}L * {_count(present)} - {_total(other, present)}"
+            limbs = [(runs.name(known, "a"), 0)]
+        else:
+            cut = _limbs(number, largest.bit_length())
+            limbs = [(runs.name(_total(limb, present), "a"), shift) for limb, shift in cut]
         shortened = one.inner - one.fine
         if cap is None and one.clip is None:
             parts = [(column(name), 1 << (shift + one.inner)) for name, shift in limbs]
