@@ -140,7 +140,8 @@ def _accuracy(release: Release) -> str:
     if known:
         said.append(f"Accuracy: {known}. This is the error of the noise alone, not of what caps and bounds cut off.")
     interval = getattr(getattr(plan, "query", None), "interval", None)
-    if interval is not None:
+    columns = [name for name in release.frame.columns if name not in release.keys]
+    if interval is not None and any(name.endswith("_low") and not name.endswith("_rank_low") for name in columns):
         said.append(
             f"With a probability of {percent(interval)}, the answer without noise lies between the columns that end "
             "with _low and _high."

@@ -68,8 +68,9 @@ class TableRules:
         for kind in plan.questions():
             if self.questions is not None and kind not in self.questions:
                 allowed = ", ".join(sorted(self.questions))
+                asked = "profile (SUMMARIZE in SQL)" if kind == "profile" else kind
                 raise InvalidParameterError(
-                    f"The policy does not allow {kind} on {self.table}. It allows {allowed}. Nothing was charged.",
+                    f"The policy does not allow {asked} on {self.table}. It allows {allowed}. Nothing was charged.",
                     code="not-in-policy",
                 )
         share = share_of(self.session.terms, plan.cost)
