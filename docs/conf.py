@@ -60,4 +60,4 @@ copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 
 # Types of other packages and internal ones are named without a link: the build needs no network.
-nitpick_ignore_regex = [("py:.*", r"(?!dp_polars\.(?!_)).*")]
+nitpick_ignore_regex = [("py:.*", r"(?!dp_polars\.).*|dp_polars\.(.*\.)?_.*|dp_polars\.mechanisms\.additive\.N")]

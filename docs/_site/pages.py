@@ -99,6 +99,7 @@ def read(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname == "guarantees":
         source[0] = tests_as_footnotes(source[0])
     source[0] = links_of_the_site(source[0], file, docname)
+    source[0] = re.sub(r"\n\n( *```)$", r"\n\1", source[0], flags=re.MULTILINE)  # doctests end with an empty line
 
 
 def copy_notebooks(app: Sphinx) -> None:

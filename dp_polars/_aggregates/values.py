@@ -102,6 +102,34 @@ def is_number(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or dtype.is_float() or dtype.is_decimal() or dtype == pl.Boolean
 
 
+class MissingBoundsError(InvalidParameterError):
+    """An aggregate needs bounds for a value, and the question gives none.
+
+    Attributes
+    ----------
+    name
+        The value that has no bounds.
+    bounds
+        Example bounds, written as an option of a call.
+    """
+
+    def __init__(self, kind: str, name: str, bounds: str, estimate: str) -> None:
+        self.name, self.bounds = name, bounds
+        self._kind, self._estimate = kind, estimate
+        super().__init__(self._text(name, f"Say {bounds}"), code="bounds-missing")
+
+    def rename(self, name: str, advice: str) -> None:
+        """Name the value as its author wrote it, and say what to write. Text that was added to the message stays."""
+        added = self.args[0].removeprefix(self._text(self.name, f"Say {self.bounds}"))
+        self.args = (self._text(name, advice) + added,)
+
+    def _text(self, name: str, advice: str) -> str:
+        return (
+            f"{self._kind} needs bounds for {name}: values outside are clipped, and the bounds decide the noise. "
+            f"{advice}, chosen without looking at the data{self._estimate}."
+        )
+
+
 def stored_bounds(
     given: Any, name: str, dtype: pl.DataType, kind: str, *, can_estimate: bool, example: str = "(0, 100)"
 ) -> tuple[Fraction, Fraction]:
@@ -112,11 +140,7 @@ def stored_bounds(
     if given is None:
         example = f"({_EXAMPLES[dtype.base_type()]})" if dtype.base_type() in _EXAMPLES else example
         estimate = "" if dtype.is_temporal() or not can_estimate else ', or bounds="auto" to estimate them privately'
-        raise InvalidParameterError(
-            f"{kind} needs bounds for {name}: values outside are clipped, and the bounds decide the noise. Say "
-            f"bounds={example}, chosen without looking at the data{estimate}.",
-            code="bounds-missing",
-        )
+        raise MissingBoundsError(kind, name, f"bounds={example}", estimate)
     if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
         raise InvalidParameterError(
             "bounds= takes a pair, the smallest and the largest value that counts: bounds=(0, 100).",

@@ -27,6 +27,7 @@ from dp_polars._choices.release import (
 from dp_polars._engines.normal_form import normal_form
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.rows import PrivateRows
+from dp_polars._engines.unit_steps import why_steps_are_safe
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.adopted import AdoptedCap, adopted_candidates, adopted_cap, adopted_domain
@@ -181,6 +182,7 @@ def _score_query(
         max_rows=max_rows.most,
         max_rows_rule=max_rows.rule,
         rows_from_steps=max_rows.from_steps,
+        within_units=why_steps_are_safe(view.rows, view.unit),
         min_units=1,
         interval=None,
         nonnegative=False,

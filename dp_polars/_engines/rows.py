@@ -2,7 +2,7 @@
 
 What one unit can change: each step gives a row a value that depends on that row and on public constants alone, drops
 the row, or looks up public rows by its keys. So a unit's rows after all steps depend only on its rows before them.
-How an engine carries out the steps is its own business; it must give the rows that they describe.
+An engine may carry out the steps in any way that gives the rows that they describe.
 """
 
 from __future__ import annotations

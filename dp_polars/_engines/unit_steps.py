@@ -12,6 +12,7 @@ everywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -644,6 +645,33 @@ def unit_steps_of(rows: PrivateRows) -> list[str]:
         case LabelRows(on=on):
             own = f"units through {', '.join(mine for mine, _ in on)}"
     return [*before, own]
+
+
+def why_steps_are_safe(rows: PrivateRows, unit: Sequence[str]) -> str:
+    """Return what a plan says about the unit-wise steps of rows, or an empty text if there are none."""
+    found = [re.sub(f"{OWN}[^,]*", "an expression", step) for step in dict.fromkeys(unit_steps_of(rows))]
+    if not found:
+        return ""
+    who = ", ".join(unit)
+    limit = (
+        f". If the rows of one {who} make more than {MOST_PAIRS:,} pairs in a join, {KEPT_IN_JOIN:,} rows on each side "
+        "are kept, chosen at random"
+    )
+    safe = f"{'; '.join(found)}: rows of one {who} are combined, so nobody else's rows change"
+    return safe + (limit if _makes_pairs(rows) else "")
+
+
+def _makes_pairs(rows: PrivateRows) -> bool:
+    """Return whether a join may make more pairs of rows than a unit has rows."""
+    source = rows.source
+    if not isinstance(source, UnitRows):
+        return False
+    step = source.step
+    if isinstance(step, JoinRows) and step.how in ("inner", "left"):
+        keys = unique_columns(source.inputs[1])
+        if keys is None or not keys <= set(dict(step.on).values()):
+            return True
+    return any(map(_makes_pairs, source.inputs))
 
 
 def _described(value: UnitValue, names: Mapping[str, str] | None = None) -> list[Any]:

@@ -15,6 +15,7 @@ from dp_polars._engines.nulls import is_never_null
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import stored_as_integers
 from dp_polars._engines.rows import PrivateRows, refuse_broken
+from dp_polars._engines.unit_steps import why_steps_are_safe
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
 from dp_polars._frame.adopted import adopted_bounds, adopted_caps, adopted_domain, known_cuts, line_to_add
@@ -94,6 +95,7 @@ def question_of(
         max_rows=caps.rows.most,
         max_rows_rule=caps.rows.rule,
         rows_from_steps=caps.rows.from_steps,
+        within_units=why_steps_are_safe(view.rows, unit),
         min_units=count_of(options["min_units"], "min_units") if "min_units" in options else 1,
         interval=interval,
         nonnegative=is_set(options, "nonnegative"),

@@ -615,7 +615,7 @@ class PrivateFrame(
         closed: Literal["left", "right", "both", "none"] = "right",
         group_by: Columns,
     ) -> PrivateRolling[Frame]:
-        """Look at the rows of a unit up to a distance from each row, as in the last seven days.
+        """Look at the rows of a unit around each row, for example those of the seven days before it.
 
         Parameters
         ----------
@@ -817,7 +817,7 @@ class PrivateFrame(
         table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
         steps = f"{asked_steps(self._steps)}: " if self._steps and session.analyst_name is not None else ""
         with session._asking(f"{kind} of {table}, refused while planning", steps=steps):
-            return planned(question, self._view(options)).answer(self._source())
+            return planned(question, self._view(options, session)).answer(self._source())
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""
@@ -825,12 +825,19 @@ class PrivateFrame(
         return Origin(self._origin, self._name, self._data_version, others, self._named)
 
     @no_panics
-    def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None, if_rows: int | None = None) -> View:
+    def _view(
+        self,
+        options: AnyOptions,
+        session: Session | None = None,
+        spend: Mapping[str, Number] | None = None,
+        if_rows: int | None = None,
+    ) -> View:
         """Return what a question sees of this frame, or raise an error that says why it can't be asked.
 
-        `spend` replaces the spend of the call, and `if_rows` stands in for a size of groups that it doesn't name.
+        `session` pays, if it is known already. `spend` replaces the spend of the call, and `if_rows` stands in for a
+        size of groups that it doesn't name.
         """
-        session = self._paying(options)
+        session = session or self._paying(options)
         table = self._unit_of(session)
         unit = table.columns
         missing = [name for name in unit if name not in self._schema()]
@@ -882,6 +889,8 @@ class PrivateFrame(
                     "the session that pays: dp.private(frame, session)."
                 )
             theirs = other._unit_of(session)
+            if pairs is not None and not set(table.columns) <= pairs.keys():  # `join` knew no session
+                refuse_private(other, f"a join by {', '.join(pairs)}")
             wanted = tuple(name if pairs is None else pairs[name] for name in table.columns)
             same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}
             if not same:
@@ -1137,11 +1146,10 @@ class PrivateRolling(Generic[Frame]):
         listed: list[Any] = []
         for given in expressions:
             listed += [given] if isinstance(given, pl.Expr) or not isinstance(given, Iterable) else [*given]
-        wrong = [one for one in (*listed, *named.values()) if not isinstance(one, pl.Expr)]
-        if wrong:
+        if not all(isinstance(given, pl.Expr) for given in (*listed, *named.values())):
             raise InvalidParameterError("rolling(...).agg takes expressions of Polars, such as pl.len().")
-        listed += [one.alias(name) for name, one in named.items()]
-        rolled = [one.rolling(self._index, **self._window).over(self._names) for one in listed]
+        listed += [expression.alias(name) for name, expression in named.items()]
+        rolled = [expression.rolling(self._index, **self._window).over(self._names) for expression in listed]
         return self._frame.select(*dict.fromkeys([*self._names, self._index]), *rolled)
 
 

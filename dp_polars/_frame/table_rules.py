@@ -145,7 +145,7 @@ def derived_from(
             return None
 
     def bounds_of(column: Column) -> Any:
-        # The steps are written out above, so the column belongs to the source.
+        # The loop above has replaced columns that steps make, so this column belongs to the source.
         if isinstance(rows.source, UnitRows):
             place = id(rows), column.name
             if place not in known:

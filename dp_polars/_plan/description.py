@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dp_polars._plan.plan import Measurement, Plan
 
 _HIDDEN = ("cut_by_",)
-"""How the names of answers begin that are beside the point of a question."""
+"""The prefixes of answers that the one-sentence form of a plan leaves out."""
 _Shown = TypeVar("_Shown")
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
@@ -43,6 +43,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         ("query", query.title() + steps_text(query.steps)),
         *question_rows(plan),
         ("protects", protected_text(terms, query.unit)),
+        *([("within each unit", query.within_units)] if query.within_units else []),
     ]
     asked = [compiled for compiled in plan.compiled if not compiled.aggregate.hidden]
     unknown = {estimate.what: unknown_text(estimate) for estimate in plan.estimates if estimate.value is None}
@@ -78,7 +79,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         whose = f" of {name}" if several or len(errors) > 1 else ""
         noise = "privacy noise, not what caps and bounds cut off"
         size = f", in a group of {plan.if_rows:,} rows spread evenly between the bounds" if name in in_group else ""
-        text = f"within {error:.6g} for 95 % of answers{size} ({noise})"
+        text = f"within {amount(error, 6)} for 95 % of answers{size} ({noise})"
         if math.isinf(error):
             text = f"unlimited: in a group of {plan.if_rows:,} rows the noise can hide the answer"
         rows.append((f"expected error{whose}", text))
@@ -228,8 +229,11 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
     return found
 
 
-def small_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on groups that are too small for their noise. All of this is public or released."""
+def small_rows(plan: Plan, ways: bool = True) -> list[tuple[str, str]]:
+    """Return the rows on groups that are too small for their noise. All of this is public or released.
+
+    Without `ways`, they don't say what would help.
+    """
     found = []
     for one in plan.too_small:
         more = ", ..." if one.count > len(one.names) else ""
@@ -237,7 +241,7 @@ def small_rows(plan: Plan) -> list[tuple[str, str]]:
         where = f" in {one.count:,} of {one.of:,} groups{named}" if plan.query.keys else ""
         fewer = ", or merge groups" if plan.query.keys else ""
         text = f"the {one.answer} tells next to nothing{where}: its noise is large against its range"
-        found.append(("too small", f"{text}; spend more, narrow the bounds, lower the caps{fewer}"))
+        found.append(("too small", f"{text}; spend more, narrow the bounds, lower the caps{fewer}" if ways else text))
     return found
 
 

@@ -37,7 +37,7 @@ _ELSEWHERE = frozenset(
     {
         "aggregates", "unit", "keys", "domain", "domain_rule", "max_groups", "max_groups_rule", "max_rows",
         "max_rows_rule", "across", "min_units", "spend", "steps", "unchecked", "integer_unit", "groups_from_steps",
-        "rows_from_steps",
+        "rows_from_steps", "within_units",
     }
 )  # fmt: skip
 """The parts of a query that matter only for the rows, the lanes and the noise, which the fingerprint has."""

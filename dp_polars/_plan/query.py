@@ -22,7 +22,7 @@ SQL_STEP = "sql"
 MechanismChoice = Literal["laplace", "gaussian"]
 Cap = int | Literal["auto"]
 
-_DERIVED = ("groups_from_steps", "rows_from_steps")
+_DERIVED = ("groups_from_steps", "rows_from_steps", "within_units")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Query:
         Whether steps within a unit leave no more groups or rows than the cap allows, so that it cuts nothing off. It is
         enforced all the same.
     across
-        Whether `max_rows` caps the rows of a unit in all groups together. Then a cap on groups applies besides only if
+        Whether `max_rows` caps the rows of a unit in all groups together. Then a cap on groups also applies only if
         `max_groups` is a number.
     min_units
         If keys are discovered, groups with fewer units are suppressed.
@@ -97,6 +97,8 @@ class Query:
         Whether totals over the last keys are released too.
     unfolded
         Whether an answer of several numbers gets columns and rows of its own. Otherwise it is one list or struct.
+    within_units
+        What the plan says about the steps within a unit, and why they are safe.
     """
 
     aggregates: tuple[Aggregate, ...]
@@ -120,6 +122,7 @@ class Query:
     unfolded: bool = True
     groups_from_steps: bool = False
     rows_from_steps: bool = False
+    within_units: str = ""
 
     def fingerprint(self) -> bytes:
         """Return bytes that are equal for equal queries, in every process.

@@ -43,9 +43,12 @@ def needed_rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.units_needed is None:
         found = _rows_by_caps(plan)
     else:
-        found = [("units needed", f"{plan.units_needed}{_each(plan)} {_EVEN}")]
-    return [*found, ("smaller groups", f"appear with {_better(plan)}")]
+        found = [("units needed", f"{plan.units_needed:,}{_each(plan)} {_EVEN}")]
+    return [*found, (SMALLER, f"appear with {_better(plan)}")]
 
+
+SMALLER = "smaller groups"
+"""The name of the row that says what would let smaller groups appear."""
 
 _EVEN = "for a group to appear half the time"
 
@@ -57,9 +60,9 @@ def _rows_by_caps(plan: Plan) -> list[tuple[str, str]]:
         entries = [(cap, units) for other, cap, units in table if other == groups]
         name = next((name for name in ("max_rows", "max_rows_per_group") if name in unknown), None)
         if name is not None:
-            text = ", ".join(f"{units} if {name} is {cap}" for cap, units in entries)
+            text = ", ".join(f"{units:,} if {name} is {cap:,}" for cap, units in entries)
         else:
-            text = f"{entries[0][1]} {_EVEN}"
+            text = f"{entries[0][1]:,} {_EVEN}"
         found.append((f"units needed if max_groups is {groups}" if "max_groups" in unknown else "units needed", text))
     return found
 
@@ -79,7 +82,8 @@ def _max_rows(plan: Plan) -> int:
 
 def rows_cap_name(plan: Plan) -> str:
     """Return the name of the option that caps the rows of a unit."""
-    return "max_rows" if plan.query.across else "max_rows_per_group"
+    said = any(compiled.cap.rule.startswith("max_rows ") for compiled in plan.compiled)  # without keys, both are one
+    return "max_rows" if plan.query.across or said else "max_rows_per_group"
 
 
 def _better(plan: Plan) -> str:
@@ -97,5 +101,5 @@ def nothing_shown_text(plan: Plan, label: str) -> str:
     `label` is the label of the release.
     """
     units = plan.units_needed
-    needed = "" if units is None else f" A group needs {units} units{_each(plan)} to appear half the time."
+    needed = "" if units is None else f" A group needs {units:,} units{_each(plan)} to appear half the time."
     return f"No group is shown: {label}. The charge stays.{needed} Smaller groups appear with {_better(plan)}."

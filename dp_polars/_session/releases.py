@@ -389,10 +389,10 @@ def _is_plain(dtype: pl.DataType) -> bool:
 
 
 def _written(frame: pl.DataFrame, *, streamed: bool) -> bytes:
-    """Return a frame as Arrow IPC bytes: a file, or the stream that takes Polars a tenth of the time.
+    """Return a frame as Arrow IPC bytes: a file, or a stream, which Polars handles in a tenth of the time.
 
-    Files of ledgers hold files, which older versions read as well. A ledger in memory needs to last no longer than its
-    process.
+    The ledger in a file stores files, which older versions can read. A ledger in memory ends with its process, so it
+    stores streams.
     """
     buffer = io.BytesIO()
     with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):

@@ -577,10 +577,10 @@ class _Analyser:
             if not is_private_call(item):
                 return None
             given = [
-                {**one, "expression": replaced(one["expression"], value_of)}
-                if fold(one["name"]) in ("keys", "candidates")
-                else one
-                for one in item["arguments"]
+                {**argument, "expression": replaced(argument["expression"], value_of)}
+                if fold(argument["name"]) in ("keys", "candidates")
+                else argument
+                for argument in item["arguments"]
             ]
             return {**item, "arguments": given}
 

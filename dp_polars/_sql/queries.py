@@ -15,6 +15,7 @@ import polars as pl
 
 from dp_polars._aggregates.base import AggregateCall, Shape
 from dp_polars._aggregates.cut import CutByCap
+from dp_polars._aggregates.values import MissingBoundsError
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._choices.question import ChoiceQuestion, choice_question
 from dp_polars._engines.base import parts_for
@@ -348,29 +349,23 @@ def _refuse_unknown_ends(planned: PlannedQuery) -> None:
 
 @contextmanager
 def _naming_values(query: SqlQuery, *, always: bool) -> Iterator[None]:
-    """Say in an error about missing bounds which expression lacks them, and the call that would have them.
+    """Say in an error about missing bounds which expression lacks them, and the call that gives them.
 
-    The call is written out for a calculation, and `always` with a policy, where plain SQL has no place for options.
+    The call is written out for a calculation, and with `always` (a policy) also for a column, because plain SQL has no
+    place for options.
     """
     try:
         yield
-    except InvalidParameterError as error:
-        code: str = error.code
-        if code != "bounds-missing":
-            raise
+    except MissingBoundsError as error:
         for call, columns in zip(query.calls, query.values, strict=True):
             for node, name in zip(call.values, columns, strict=True):
                 plain = node["class"] == "COLUMN_REF"
-                if f"bounds for {name}:" in error.args[0] and (always or not plain):
-                    written = node["column_names"][-1] if plain else _text(node)
-                    text = error.args[0].replace(f"bounds for {name}:", f"bounds for {written}:")
+                if name == error.name and (always or not plain):
                     listed = ", ".join(map(_text, call.values))
-                    error.args = (_SAY_BOUNDS.sub(rf"Write {call.name}({listed}, \1)", text),)
+                    written = node["column_names"][-1] if plain else _text(node)
+                    error.rename(written, f"Write {call.name}({listed}, {error.bounds})")
                     raise
         raise
-
-
-_SAY_BOUNDS = re.compile(r"Say (bounds=\((?:[^()]|\([^()]*\))*\))")
 
 
 def _text(node: Node) -> str:

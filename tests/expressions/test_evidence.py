@@ -10,6 +10,7 @@ import math
 import random
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -84,9 +85,22 @@ def bits(series):
         series = series.cast(pl.String)
     elif dtype.is_temporal():
         series = series.to_physical()
-    if not (dtype.is_float() or dtype.is_nested()):  # other values are written as they are
+    if dtype.is_float():
+        return float_bits(series)
+    if not dtype.is_nested():  # other values are written as they are
         return series.to_list()
     return [written(value) for value in series.to_list()]
+
+
+def float_bits(series):
+    """Return the bits of floats as integers, and texts for NaN. Single floats are the same numbers in 64 bits."""
+    numbers = series.fill_null(0.0).to_numpy().astype(np.float64)
+    found = numbers.view(np.int64).tolist()
+    for place in np.flatnonzero(np.isnan(numbers)).tolist():
+        found[place] = "nan"
+    for place in series.is_null().arg_true().to_list():
+        found[place] = None
+    return found
 
 
 def written(value):
@@ -161,7 +175,7 @@ def test_operation_is_row_wise_and_total(case, never_isolated):
 
 
 def assert_row_wise_and_total(case):
-    """Compute a case on few rows, on all of them in another order, and on several copies of each.
+    """Compute a case on few rows, and on two copies of each row in another order.
 
     Most pairs of types are computed alike. So each third of them sees a third of the few rows, and each pair sees the
     rows in another order.
@@ -174,8 +188,7 @@ def assert_row_wise_and_total(case):
         whole = case.whole[first::thirds]
         for rows in few[first::thirds]:
             assert_same(program, rows, whole)
-        assert_same(program, chance.sample(range(HEIGHT), HEIGHT), whole)
-        assert_same(program, [row for row in range(HEIGHT) for _ in range(3)], whole)
+        assert_same(program, [row for row in chance.sample(range(HEIGHT), HEIGHT) for _ in range(2)], whole)
 
 
 def assert_same(program, rows, whole):

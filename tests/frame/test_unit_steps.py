@@ -234,6 +234,20 @@ def test_the_arms_of_units_are_those_of_sql(dtype):
         assert found["arm"].n_unique() == parts
 
 
+def test_a_plan_says_which_steps_combine_rows_and_why_this_is_safe(session):
+    private = dp.private(ORDERS.drop("kind"), session)
+    joined = private.join(private.select("user", m="n"), on="user").with_columns(k=pl.col("n").max().over("user"))
+    plan = str(joined.preview.count(epsilon=0.1))
+    assert "inner join on user; windows over user: rows of one user are combined, so nobody else's rows change" in plan
+    assert "more than 1,000,000 pairs in a join, 1,000 rows on each side are kept" in plan
+    grouped = private.join(private.group_by("user").agg(m=pl.len()), on="user").preview.noisy_max(
+        "item", candidates=["a", "b"], epsilon=0.1
+    )
+    assert "rows grouped by user; inner join on user: rows of one user" in str(grouped)
+    assert "pairs" not in str(grouped)
+    assert "within each unit" not in str(private.preview.count(epsilon=0.1))
+
+
 def test_arms_need_no_cap_and_cut_nothing_off(session):
     private = dp.private(ORDERS, dp.Session(epsilon=1.0, unit="user")).arms(3)
     plan = private.preview.count_units("arm", keys=[0, 1, 2], epsilon=0.5)
@@ -526,6 +540,17 @@ def test_a_step_is_checked_against_the_session_that_pays():
     joined = dp.private(ORDERS, users).join(dp.private(CUSTOMERS, unit="country", weaker_unit=True), on="user")
     with pytest.raises(dp.InvalidParameterError, match="unit of the second one"):
         joined.count(session=users, **options)
+
+
+def test_a_join_without_the_unit_is_refused_by_the_session_that_pays():
+    orders, items = dp.private(ORDERS), dp.private(ORDERS.select("user", "item"))
+    users = dp.Session(epsilon=1.0, unit="user")
+    for other in (items, dp.private(ORDERS.select("item", price="n"))):
+        joined = orders.join(other, on="item")
+        for ask in (joined, joined.preview):
+            with pytest.raises(dp.InvalidParameterError, match=r"join by item .* can be joined on the unit"):
+                ask.count(session=users, epsilon=0.1, max_rows_per_group=2)
+    assert not users.releases
 
 
 def test_a_made_column_never_becomes_the_unit(session):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
-Numbers = NDArray[np.int32]
+ShortNumbers = NDArray[np.int32]
 
 _FIRST_BITS = 12
 _CACHED_BITS = 22  # larger tables do not fit into the cache anyway, so they are filled more to save memory
@@ -22,16 +22,16 @@ class _SlotTable:
 
     shift: np.uint64
     held: Words
-    numbers: Numbers
+    numbers: ShortNumbers
     over: Words
-    over_numbers: Numbers
+    over_numbers: ShortNumbers
 
     def missing(self, hashes: Words) -> NDArray[np.int64]:
         """Return the places of hashes that are in no slot and not in the list."""
         missing = np.flatnonzero(self.held.take(_slots(hashes, self.shift)) != hashes)
         return missing[self.find_over(hashes[missing]) < 0] if len(missing) else missing
 
-    def find_over(self, hashes: Words) -> Numbers:
+    def find_over(self, hashes: Words) -> ShortNumbers:
         """Return the number of each hash in the list, or -1 if it is not there."""
         if not len(self.over):
             return np.full(len(hashes), -1, np.int32)
@@ -59,7 +59,7 @@ class HashTable:
         empty = _SlotTable(shift, held, np.full(1 << bits, -1, np.int32), *nothing)
         self._insert(empty, self._hashes, np.arange(len(self._hashes), dtype=np.int32))
 
-    def _insert(self, view: _SlotTable, hashes: Words, numbers: Numbers) -> None:
+    def _insert(self, view: _SlotTable, hashes: Words, numbers: ShortNumbers) -> None:
         slots = _slots(hashes, view.shift)
         free = view.numbers[slots] < 0
         view.numbers[slots[free]] = numbers[free]  # if several hashes want the same slot, one gets it
@@ -90,12 +90,12 @@ class HashTable:
             self._insert(self._view, new, np.arange(len(self._hashes) - len(new), len(self._hashes), dtype=np.int32))
         return missing[first]
 
-    def guess(self, hashes: Words) -> Numbers:
+    def guess(self, hashes: Words) -> ShortNumbers:
         """Return the number of the hash in each hash's slot, or -1 if it is empty. It takes half the time of `find`."""
         view = self._view
         return view.numbers.take(_slots(hashes, view.shift))
 
-    def find(self, hashes: Words) -> Numbers:
+    def find(self, hashes: Words) -> ShortNumbers:
         """Return the number of each hash, or -1 if it is unknown."""
         view = self._view
         slots = _slots(hashes, view.shift)
@@ -104,7 +104,7 @@ class HashTable:
         numbers[others] = view.find_over(hashes[others])
         return numbers
 
-    def slots(self) -> tuple[np.uint64, Numbers]:
+    def slots(self) -> tuple[np.uint64, ShortNumbers]:
         """Return by how many bits a hash is shifted to name its slot, and the number in each slot; -1 if empty."""
         return self._view.shift, self._view.numbers
 

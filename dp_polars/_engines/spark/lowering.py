@@ -11,10 +11,12 @@ see `Layers`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
+from dp_polars._engines.polars.program import Program
 from dp_polars._engines.spark.types import BIGINT, CALL, DOUBLE, LEAST, MOST, STRING, literal, one_nan, stored_type
 from dp_polars._expressions.messages import Reason, Refused
 from dp_polars._expressions.operations import OPERATIONS
@@ -68,6 +70,10 @@ class Layers:
                 return self._columns[expression.name], 0
             case Constant():
                 return _constant(expression), 0
+        if not expression.columns:
+            folded = _folded(expression)
+            if folded is not None:
+                return _constant(folded), 0
         if expression not in self._known:
             given = [self._argument(one) for one in expression.arguments]
             text = self._measured(expression, [one for one, _ in given])
@@ -106,6 +112,14 @@ def _constant(one: Constant) -> str:
     if stored is None:
         raise NotInSpark(f"a constant of type {one.dtype}")
     return literal(one.value, stored)
+
+
+def _folded(expression: Apply) -> Constant | None:
+    """Return the value of an expression without columns, which Polars computes on the driver; None for some types."""
+    if kind_of(expression.dtype) not in ("date", "datetime", "duration", "integer", "text"):
+        return None
+    (value,) = Program([expression]).columns(pl.DataFrame({"row": [0]}))
+    return Constant(value.to_physical().item(), expression.dtype)
 
 
 def _text_of(node: Apply, given: Sequence[str]) -> str:
@@ -366,11 +380,11 @@ def _from_truth(yes: str, no: str) -> Callable[[str, pl.DataType, pl.DataType], 
     return lambda x, source, target: f"CASE WHEN {x} THEN {yes} WHEN NOT {x} THEN {no} END"
 
 
-def _within(x: str, low: int, high: int) -> str:
-    """Return a BIGINT that is null outside a range."""
+def _within(x: str, low: int, high: int, then: str | None = None) -> str:
+    """Return a BIGINT, or an expression of it (`then`), with null for numbers outside a range."""
     tests = [f"{x} >= {literal(low, BIGINT)}"] if low > LEAST else []
     tests += [f"{x} <= {literal(high, BIGINT)}"] if high < MOST else []
-    return f"CASE WHEN {' AND '.join(tests)} THEN {x} END" if tests else x
+    return f"CASE WHEN {' AND '.join(tests)} THEN {then or x} END" if tests else then or x
 
 
 def _narrowed(x: str, source: pl.DataType, target: pl.DataType) -> str:
@@ -398,11 +412,13 @@ def _decimal_to_float(x: str, source: pl.DataType, target: pl.DataType) -> str:
 
 def _rescaled(x: str, source: pl.DataType, target: pl.DataType) -> str:
     before, after = _ticks_per_day(source), _ticks_per_day(target)
-    inside = _in_calendar(x, source) if kind_of(source) != "duration" else x
-    moved = _scaled(inside, before, after)
-    if kind_of(target) == "duration" or (after <= before and target == pl.Date()):  # the day of a time is in it too
+    moved = _scaled(x, before, after)
+    if kind_of(source) == "duration":
         return moved
-    return _in_calendar(moved, target)
+    moved = _in_calendar(x, source, moved)
+    # The day of a time is in the calendar, and so is the time at which a day begins, if 64 bits hold all such times.
+    fits = (LAST_DAY + 1) * after <= MOST and (kind_of(source) == "date" or target == pl.Date())
+    return moved if fits else _in_calendar(moved, target)
 
 
 def _scaled(x: str, before: int, after: int) -> str:
@@ -429,11 +445,11 @@ def _ticks_per_day(dtype: pl.DataType) -> int:
     return 1 if kind_of(dtype) == "date" else 86_400 * TICKS[dtype.time_unit]  # type: ignore[attr-defined]
 
 
-def _in_calendar(x: str, dtype: pl.DataType) -> str:
-    """Return dates and datetimes, with null for those outside the years 1 to 9999."""
+def _in_calendar(x: str, dtype: pl.DataType, then: str | None = None) -> str:
+    """Return dates and datetimes, or what is computed from them, with null for those outside the years 1 to 9999."""
     ticks = _ticks_per_day(dtype)
     low, high = max(FIRST_DAY * ticks, LEAST + 1), min((LAST_DAY + 1) * ticks - 1, MOST)
-    return _within(x, low, high)
+    return _within(x, low, high, then)
 
 
 def _to_calendar(x: str, source: pl.DataType, target: pl.DataType) -> str:
@@ -544,7 +560,7 @@ def _days(x: str, dtype: pl.DataType) -> str:
     """Return the day of a date or datetime of the calendar, as a number."""
     if getattr(dtype, "time_zone", None) not in (None, "UTC"):
         raise NotInSpark("a datetime", f" in the time zone {dtype.time_zone}")  # type: ignore[attr-defined]
-    return floor_div(_in_calendar(x, dtype), _ticks_per_day(dtype))
+    return _in_calendar(x, dtype, floor_div(x, _ticks_per_day(dtype)))
 
 
 def _date(x: str, dtype: pl.DataType) -> str:
@@ -579,6 +595,29 @@ def _date_part(node: Apply, given: Sequence[str]) -> str:
         return _scaled(floor_mod(inside, ticks), ticks, _FRACTIONS[part])
     seconds = floor_div(floor_mod(inside, 86_400 * ticks), ticks)
     return floor_mod(floor_div(seconds, _PER_SECOND[part]), 24 if part == "hour" else 60)
+
+
+_DIRECTIVES = {"Y": ("year", 4), "m": ("month", 2), "d": ("day", 2)}
+
+
+@_lowering("format_time")
+def _format_time(node: Apply, given: Sequence[str]) -> str:
+    (x,), dtype, written = given, node.arguments[0].dtype, node.parameter("format")
+    parts: list[str] = []
+    for place, text in enumerate(re.split(r"%(.)", written, flags=re.DOTALL)):  # a directive is at each odd place
+        if place % 2 == 0:
+            parts += [literal(text, STRING)] if text else []
+            continue
+        if text not in _DIRECTIVES:
+            raise NotInSpark("dt.to_string", f" for %{text}; it has one for %Y, %m and %d")
+        name, digits = _DIRECTIVES[text]
+        # With a digit before them, all numbers have their zeros.
+        number = f"CAST({10**digits}L + CAST({_OF_DATES[name](_date(x, dtype))} AS BIGINT) AS STRING)"
+        parts.append(call("substring", number, "2", str(digits)))
+    if not parts or "%" in re.sub(r"%.", "", written, flags=re.DOTALL):
+        raise NotInSpark("dt.to_string", " for this format")
+    # A time that is missing has no text, whatever the format is.
+    return f"CASE WHEN {_in_calendar(x, dtype)} IS NOT NULL THEN {call('concat', *parts)} END"
 
 
 @_lowering("to_date")

@@ -74,7 +74,9 @@ _PLAIN: dict[str, tuple[pl.DataType, str]] = {
     # A key comes to the driver as it is, so one person's long text could fill its memory.
     "string": (
         pl.String(),
-        f"CASE WHEN {CALL}char_length({{}}) <= {MOST_TEXT}L THEN {CALL}make_valid_utf8({{}}) END",
+        # The number of bytes is known, and characters have to be counted.
+        f"CASE WHEN {CALL}octet_length({{}}) <= {MOST_TEXT}L OR {CALL}char_length({{}}) <= {MOST_TEXT}L"
+        f" THEN {CALL}make_valid_utf8({{}}) END",
     ),
     "binary": (pl.Binary(), "{}"),
     "date": (pl.Date(), "CAST(" + CALL + "unix_date({}) AS BIGINT)"),

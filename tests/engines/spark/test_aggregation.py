@@ -170,6 +170,15 @@ def test_each_unit_keeps_exactly_the_allowed_number_of_groups(spark, cap):
     assert found["units"].sum() == sum(min(n, cap) for n in own) == found["rows"].sum()
 
 
+def test_a_unit_with_very_many_groups_keeps_the_allowed_number(spark):
+    """Its groups go through a window, which spills to disk, and never through an array in memory."""
+    lane = Lane(sums=(GroupSum(name="rows", of="rows", max_rows=1), GroupSum(name="units", of="units")))
+    request = BoundedRequest(units=1, keys=1, max_groups=3, domain=None, lanes=(lane,))
+    frame = spark.range(300_000).selectExpr("CAST(0 AS BIGINT) AS unit0", "id AS key0")
+    groups = SparkEngine().aggregate(PrivateRows(SparkSource(frame)), request).groups
+    assert groups.select("rows", "units").rows() == [(1, 1)] * 3
+
+
 def test_a_public_domain_shows_every_key_in_order_and_drops_other_rows_before_bounding(spark):
     frame = pl.DataFrame({"unit0": [1, 1, 1, 2], "key0": ["a", "zz", "b", None]})
     domain = pl.DataFrame({"key0": [None, "c", "a"]}, schema={"key0": pl.String})

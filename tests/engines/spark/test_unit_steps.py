@@ -28,7 +28,7 @@ from tests.engines.test_unit_steps import bits, functions, made_rows
 
 pytestmark = pytest.mark.slow
 
-ELSEWHERE = ("unsigned", "span", "size")
+ELSEWHERE = ("unsigned", "span", "size", "debt")
 """Columns whose types Spark does not have. Two of them are computed instead."""
 
 
