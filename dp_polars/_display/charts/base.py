@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
@@ -63,8 +64,28 @@ def _portable(drawn: Any) -> Any:
             found["image/svg+xml"] = pictures.vegalite_to_svg(self.to_json())
         return found
 
-    _PORTABLE[drawn] = type(drawn.__name__, (drawn,), {"_repr_mimebundle_": bundle, "__doc__": drawn.__doc__})
+    def to_dict(self: Any, *given: Any, **words: Any) -> Any:
+        return _without_scripts(drawn.to_dict(self, *given, **words))
+
+    made = {"_repr_mimebundle_": bundle, "to_dict": to_dict, "__doc__": drawn.__doc__}
+    _PORTABLE[drawn] = type(drawn.__name__, (drawn,), made)
     return _PORTABLE[drawn]
+
+
+_SCRIPT = re.compile(r"<(?=/?script|!--)", re.IGNORECASE)
+
+
+def _without_scripts(part: Any) -> Any:
+    """Return a chart as data in which no text can end the script that pages hold it in, or start another.
+
+    Altair writes the data of a chart into its HTML as they are, and keys, names and labels may be anybody's texts. A
+    space of no width behind the bracket changes nothing that a reader sees.
+    """
+    if isinstance(part, str):
+        return _SCRIPT.sub("<\u200b", part)
+    if isinstance(part, dict):
+        return {_without_scripts(name): _without_scripts(value) for name, value in part.items()}
+    return [_without_scripts(value) for value in part] if isinstance(part, list) else part
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> Any:
