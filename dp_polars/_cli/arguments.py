@@ -84,7 +84,10 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
     caps.add_argument(
-        "--max-rows", type=cap, metavar="N|auto", help="how many rows one person adds to all groups together, instead"
+        "--max-rows",
+        type=cap,
+        metavar="N|auto",
+        help="how many rows one person adds to all groups together (instead of the two other caps)",
     )
     caps.add_argument(
         "--per-unit", action="append", metavar="COLUMN", help="a column that is constant for each person (repeatable)"
@@ -127,7 +130,7 @@ def statement_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def number(text: str) -> Fraction:
-    """Return a number of an argument, exactly as it is written."""
+    """Parse a number, exactly as it is written."""
     try:
         if len(text) > _MOST_DIGITS or abs(int(text.lower().partition("e")[2] or "0")) > _MOST_DIGITS:
             raise ValueError
@@ -137,7 +140,7 @@ def number(text: str) -> Fraction:
 
 
 def cap(text: str) -> int | str:
-    """Return a cap of an argument: a whole number or "auto"."""
+    """Parse a cap: a whole number or "auto"."""
     try:
         return text if text == "auto" else int(text)
     except ValueError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._cli.arguments import SessionArguments, cap, number, read_statement, statement_options, statement_parser
-from dp_polars._cli.exit_codes import CODES, CommandParser
+from dp_polars._cli.exit_codes import CODES, CommandParser, has_policy
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
 from dp_polars._cli.output import add_output, check_output, elapsed, write
@@ -105,7 +105,9 @@ def policy_parser(command: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
-    parser.add_argument("--max-rows", type=cap, metavar="N|auto", help="or to all groups together")
+    parser.add_argument(
+        "--max-rows", type=cap, metavar="N|auto", help="how many rows one person adds to all groups together"
+    )
     spend = parser.add_mutually_exclusive_group()
     spend.add_argument("--share", type=number, metavar="S", help="the part of the budget that the statement may use")
     spend.add_argument("--spend", type=number, metavar="E", help="the epsilon of the statement")
@@ -113,11 +115,6 @@ def policy_parser(command: str, description: str) -> argparse.ArgumentParser:
         "--confidence", type=number, metavar="P", help="add the ends of the intervals of the privacy noise"
     )
     return parser
-
-
-def has_policy(words: Sequence[str]) -> bool:
-    """Return whether the arguments of a command name a policy."""
-    return any(word == "--policy" or word.startswith("--policy=") for word in words)
 
 
 def with_statement(options: argparse.Namespace) -> argparse.Namespace:

@@ -61,7 +61,7 @@ class Report:
 
     @property
     def html(self) -> str:
-        """The report in HTML: one block without scripts, whose style is its own."""
+        """The report in HTML: one block without scripts, which brings its styles."""
         parts = [heading(self.title), *(f"<p>{escape(text)}</p>" for text in self.paragraphs)]
         return whole(*parts, "" if self.table is None else self.table.html())
 
@@ -140,7 +140,8 @@ def _accuracy(release: Release) -> str:
     if known:
         said.append(f"Accuracy: {known}. This is the error of the noise alone, not of what caps and bounds cut off.")
     interval = getattr(getattr(plan, "query", None), "interval", None)
-    if interval is not None:
+    columns = [name for name in release.frame.columns if name not in release.keys]
+    if interval is not None and any(name.endswith("_low") and not name.endswith("_rank_low") for name in columns):
         said.append(
             f"With a probability of {percent(interval)}, the answer without noise lies between the columns that end "
             "with _low and _high."

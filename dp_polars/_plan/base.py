@@ -34,7 +34,7 @@ COUNTED = "counted"
 """The name of the note on a price."""
 
 USUALLY = "19 times out of 20"
-"""The confidence of every error that a plan gives in short."""
+"""The confidence of the errors in the one-sentence form of a plan."""
 
 
 class Subject(Protocol):
@@ -144,7 +144,7 @@ class BasePlan(AsTable):
         return self.counted_rows()
 
     def notes_for_readers(self) -> Facts:
-        """Return the notes for somebody who reads the answer and has not asked for it."""
+        """Return the notes for readers of the answer who did not ask the question themselves."""
         return [(name, text) for name, text in self.notes() if name != COUNTED]
 
     def facts(self) -> Facts:
@@ -163,7 +163,7 @@ class BasePlan(AsTable):
         return f"{title[0].upper()}{title[1:]}{where_text(self.subject().steps)}"
 
     def asked(self) -> str:
-        """Return the question in a few words, without what was only added to it."""
+        """Return the question in a few words, without the counts that options add to it."""
         return self.title()
 
     def caps_in_short(self) -> str:

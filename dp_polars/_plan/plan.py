@@ -297,7 +297,7 @@ class Plan(StoredPlan):
         return [*self.needed_rows(), *rows]
 
     def notes_for_readers(self) -> Facts:
-        """Return the notes for somebody who reads the answer: not how to learn what is unknown."""
+        """Return the notes for readers of the answer, without advice on how to learn what is unknown."""
         cut = {CUT: cut_text(self, ways=False)}
         rows = [*self.needed_rows(), *self.unreliable_rows(), *small_rows(self, ways=False), *self.cut_rows()]
         return [(name, cut.get(name) or text) for name, text in rows if name != SMALLER]

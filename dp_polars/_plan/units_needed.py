@@ -5,8 +5,11 @@ Everything here follows from the plan, which is public.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING
+
+from dp_polars._plan.query import SQL_STEP
 
 if TYPE_CHECKING:
     from dp_polars._plan.plan import Plan
@@ -86,13 +89,19 @@ def rows_cap_name(plan: Plan) -> str:
     return "max_rows" if plan.query.across or said else "max_rows_per_group"
 
 
+def is_in_sql(plan: Plan) -> bool:
+    """Tell whether a question was asked in SQL, where options are written in another way."""
+    return any(json.loads(step)[0] == SQL_STEP for step in plan.query.steps if step.startswith("["))
+
+
 def _better(plan: Plan) -> str:
     """Return what would let smaller groups appear."""
     caps = ["max_groups"] if plan.bounds.max_groups > 1 or plan.estimates else []
     caps += [rows_cap_name(plan)] if _max_rows(plan) > 1 else []
     caps += ["min_units"] if plan.query.min_units > 1 else []
     ways = ["a larger spend or delta", *([f"a smaller {' or '.join(caps)}"] if caps else [])]
-    return f"{', '.join(ways)}, or public keys (keys=)"
+    keys = "keys := [...] in the private aggregate" if is_in_sql(plan) else "keys="
+    return f"{', '.join(ways)}, or public keys ({keys})"
 
 
 def nothing_shown_text(plan: Plan, label: str) -> str:

@@ -252,7 +252,8 @@ def test_arms_need_no_cap_and_cut_nothing_off(session):
     private = dp.private(ORDERS, dp.Session(epsilon=1.0, unit="user")).arms(3)
     plan = private.preview.count_units("arm", keys=[0, 1, 2], epsilon=0.5)
     assert "the keys are constant for each unit" in str(plan)
-    for words in ({"parts": 0}, {"parts": "a"}, {"salt": 7}, {"name": "user"}, {"name": None}):
+    names = [{"name": name} for name in ("user", "USER", "^user$", "*", None)]
+    for words in ({"parts": 0}, {"parts": "a"}, {"salt": 7}, {"salt": "\ud800"}, *names):
         with pytest.raises((dp.InvalidParameterError, dp.ExpressionNotAllowed)):
             private.arms(**words)
 
