@@ -764,7 +764,7 @@ class PrivateFrame(
     ) -> PrivateFrame[Frame]:
         """Join two private frames on their units, and perhaps on more columns."""
         if not set(self._unit_columns()) <= set(mine):
-            refuse_private(other, f"a join by {', '.join(mine)}")
+            refuse_private(other, f"A join by {', '.join(mine)}")
         other._known(theirs)
         taken = set(self._rows.schema)
         added = {name: name if name not in taken else name + suffix for name in other.columns if name not in theirs}
@@ -890,7 +890,7 @@ class PrivateFrame(
                 )
             theirs = other._unit_of(session)
             if pairs is not None and not set(table.columns) <= pairs.keys():  # `join` knew no session
-                refuse_private(other, f"a join by {', '.join(pairs)}")
+                refuse_private(other, f"A join by {', '.join(pairs)}")
             wanted = tuple(name if pairs is None else pairs[name] for name in table.columns)
             same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}
             if not same:
