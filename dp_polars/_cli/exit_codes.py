@@ -70,7 +70,7 @@ _TABLES = (
     "tables are the files that come before the statement, each with the file's name without its extension; a folder, "
     "or a pattern in quotes, is one table"
 )
-_POLICY_TABLES = "tables are those of the policy: SHOW TABLES lists them, and DESCRIBE orders the columns of one"
+_POLICY_TABLES = "tables are those of the policy: SHOW TABLES lists them, and DESCRIBE the columns of one"
 _BOUNDS = "bounds go into the call: dp_sum(amount, 0, 100), or bounds := 'auto' to estimate them privately"
 
 HINTS: dict[Code, str] = {

@@ -194,7 +194,8 @@ def _error_by_rows(aggregate: Aggregate, error: float, width: float) -> str | No
     general = aggregate.error_in_words(f"{amount(error)} / n")
     if useful is None:
         return None
-    return f"{useful} in a group of {rows:,} rows, {USUALLY}, and further off in smaller ones ({general} with n rows)"
+    often = f"{USUALLY}, and further off in smaller ones"
+    return f"{useful} in a group in which {rows:,} rows count, {often} ({general} with n rows)"
 
 
 def _rank_text(measurement: Measurement) -> str:

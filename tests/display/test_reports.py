@@ -129,9 +129,11 @@ def test_a_report_of_a_median_says_when_its_rank_tells_nothing_and_names_no_colu
 
 def test_the_error_of_a_mean_is_told_for_a_group_in_which_it_is_useful():
     plan = VISITS.dp.preview.mean("value", bounds=(0, 100), epsilon=0.1, session=a_session())
-    found = re.search(
-        r"within ([\d.]+) in a group of ([\d,]+) rows, .* \(within ([\d,.]+) / n with n rows\)", plan.in_short()
+    useful, general = (
+        r"within ([\d.]+) in a group in which ([\d,]+) rows count, ",
+        r"\(within ([\d,.]+) / n with n rows\)",
     )
+    found = re.search(f"{useful}.* {general}", plan.in_short())
     assert found is not None, plan.in_short()
     error, rows, per_row = (float(text.replace(",", "")) for text in found.groups())
     assert 9 < error <= 10, "a tenth of the distance between the bounds"
