@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from dp_polars._engines.rows import PrivateRows, WithColumns
 from dp_polars._engines.spark.lowering import NotInSpark, call
 from dp_polars._engines.spark.texts import Hash, Named, RowsText, fresh_hash, one_form, select
 from dp_polars._engines.spark.types import (
@@ -45,6 +46,7 @@ from dp_polars._engines.unit_steps import (
     UnitRows,
     unique_columns,
 )
+from dp_polars._expressions.tree import Apply
 from dp_polars._expressions.types import kind_of
 from dp_polars._expressions.unit_functions import UNIT_FUNCTIONS, SortColumn, UnitValue, WindowFrame
 
@@ -52,6 +54,11 @@ _MOST_PLACE = (1 << 31) - 1  # largest place that Spark's windows count to
 _MOST_CATEGORIES = 2_000
 _MOST_DIGITS = 25  # of decimals that are added up: the sum of 10**13 of them still fits into 38 digits
 _SHORT = (pl.Int8, pl.Int16, pl.UInt8, pl.UInt16, pl.Boolean)  # the sum of 2**42 of them fits into 64 bits
+_ADDS_UP = ("sum", "mean", "cum_sum", "frame_sum")
+_NO_SUM_OF_DECIMALS = (
+    " for decimals within a unit that become floats first, as in a mean, because a sum of floats depends on how Spark "
+    "splits the rows; it has one for integers, such as CAST(amount * 100 AS BIGINT) as a column of the Spark table"
+)
 _INFINITE = literal(math.inf, DOUBLE)
 _SO_FAR = WindowFrame(None, 0)
 _JOINS = {"inner": "INNER JOIN", "left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
@@ -119,6 +126,10 @@ def after_step(source: UnitRows, inputs: Sequence[RowsText], choice: Hash | None
         for found, one, letter in zip(inputs, source.inputs, "ab" * len(inputs), strict=False)
     ]
     named, step = inputs[0].named, source.step
+    if isinstance(step, GroupRows | AddWindows):
+        for _, value in step.columns:
+            if value.function in _ADDS_UP and _was_decimal(source.inputs[0], value.column):
+                raise NotInSpark(value.function, _NO_SUM_OF_DECIMALS)
     match step:
         case GroupRows():
             text = _grouped(rows[0], step)
@@ -138,6 +149,18 @@ def after_step(source: UnitRows, inputs: Sequence[RowsText], choice: Hash | None
             raise NotInSpark("unnest")
     columns = {name: f"s{place}" for place, name in enumerate(source.schema)}
     return RowsText(text, columns, named, {own: len(own) for own in columns.values()})
+
+
+def _was_decimal(rows: PrivateRows, name: str | None) -> bool:
+    """Return whether a column is a decimal that was made a float. SQL's mean of a decimal is the mean of such a column.
+
+    With FILTER, it is a CASE of that float and null.
+    """
+    made = {own: text for step in rows.steps if isinstance(step, WithColumns) for own, text in step.columns}
+    found = made.get(name or "")
+    branches = found.arguments if isinstance(found, Apply) and found.operation == "case" else (found,)
+    casts = [one for one in branches if isinstance(one, Apply) and one.operation == "cast" and one.dtype.is_float()]
+    return any(kind_of(one.arguments[0].dtype) == "decimal" for one in casts)
 
 
 def _output(rows: _StepInput, texts: Mapping[str, str], names: Sequence[str], rest: str = "") -> str:
@@ -282,7 +305,8 @@ def _total(value: UnitValue, x: str, dtype: pl.DataType) -> str:
         raise NotInSpark(
             value.function,
             " for floats within a unit, because a sum of floats depends on how Spark splits the rows; it has one for "
-            "integers and decimals, such as (pl.col('amount') * 100 + 0.5).floor().cast(pl.Int64)",
+            f"{'integers' if value.function == 'mean' else 'integers and decimals'}, such as "
+            "(pl.col('amount') * 100 + 0.5).floor().cast(pl.Int64)",
         )
     if isinstance(dtype, pl.Decimal) and (dtype.precision or 38) > _MOST_DIGITS:
         raise NotInSpark(value.function, f" within a unit for decimals of more than {_MOST_DIGITS} digits")

@@ -132,7 +132,7 @@ def test_a_dead_server_is_named_in_our_words_and_nothing_is_charged(mortal, capl
 
 _CLUSTER = """
 import os, signal, subprocess, threading, time, warnings
-import polars as pl
+from unittest import mock
 import dp_polars as dp
 from pyspark.sql import SparkSession
 from dp_polars._engines.request import BoundedRequest, Cells, GroupSum, Lane, ValueColumn
@@ -140,32 +140,61 @@ from dp_polars._engines.rows import PrivateRows
 from dp_polars._engines.spark.texts import salted
 from dp_polars._engines.spark.engine import run_statement
 from dp_polars._engines.spark.source import SparkSource
+from dp_polars._release import noise
 
+TASKS = 12
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Java spends most of so short a run on compiling
 spark = (
     SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "4").config("spark.executor.memory", "512m").getOrCreate()
+    .config("spark.ui.showConsoleProgress", "false").config("spark.ui.liveUpdate.period", "0")
+    .config("spark.sql.shuffle.partitions", "2").config("spark.executor.memory", "512m")
+    .config("spark.driver.extraJavaOptions", QUICK_START).config("spark.executor.extraJavaOptions", QUICK_START)
+    .getOrCreate()
 )
 tracker = spark.sparkContext.statusTracker()
 
-def executors():
+def workers():
     listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
     ours = f"--app-id {spark.sparkContext.applicationId}"
     return [int(line.split()[0]) for line in listed if "CoarseGrainedExecutorBackend" in line and ours in line]
 
-def kill_one():
-    "Kill a worker once some tasks of a stage are done and others are not."
-    while True:
-        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-        if any(one and 0 < one.numCompletedTasks < one.numTasks for one in stages):
-            os.kill(executors()[0], signal.SIGKILL)
-            killed.append(True)
-            return
-        time.sleep(0.005)
+def wait_for_both_workers():
+    "Spark counts the driver too."
+    while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
+        time.sleep(0.05)
 
-# Each row costs hundreds of hashes, so a stage of 12 tasks on two workers lasts long enough to be interrupted.
-slow = "transform(sequence(1, 300), i -> sha2(CAST(id * 31 + i AS STRING), 256))[299]"
-frame = spark.range(0, 6000, 1, 12).selectExpr(
-    "pmod(hash(id), 100) AS unit0", f"ascii({slow}) % 7 AS key0", "CAST(id % 50 AS BIGINT) AS value0")
+def kill_one(asking, killed):
+    "Kill a worker while both have a task, some tasks of the stage are done and others have not begun."
+    while asking.is_set():
+        for number in tracker.getActiveStageIds():
+            stage = tracker.getStageInfo(number)
+            middle = stage and stage.numTasks == TASKS and 3 <= stage.numCompletedTasks <= TASKS - 4
+            if middle and stage.numActiveTasks == 2:
+                os.kill(workers()[0], signal.SIGKILL)
+                killed.append(number)
+                return
+        time.sleep(0.01)
+
+def while_one_is_killed(question):
+    "Return an answer, and whether a worker died and lost its task. A slow machine may miss a stage, so ask again."
+    for _ in range(5):
+        wait_for_both_workers()
+        asking, killed = threading.Event(), []
+        asking.set()
+        thread = threading.Thread(target=kill_one, args=(asking, killed), daemon=True)
+        thread.start()
+        answer = question()
+        asking.clear()
+        thread.join()
+        if killed:
+            stage = tracker.getStageInfo(killed[0])
+            return answer, stage.numFailedTasks > 0 or stage.currentAttemptId > 0
+    return answer, False
+
+def rows():
+    return spark.range(0, 6000, 1, TASKS).selectExpr(
+        "pmod(hash(id), 100) AS unit0", "pmod(id, 7) AS key0", "CAST(id % 50 AS BIGINT) AS value0")
+
 column = ValueColumn(place=0, low=0, high=40)
 lanes = (
     Lane(columns=(column,), sums=(GroupSum(name="n", of="rows", max_rows=3), GroupSum(name="x", of="x", max_rows=2))),
@@ -173,35 +202,30 @@ lanes = (
 )
 request = BoundedRequest(units=1, keys=1, max_groups=3, domain=None, lanes=lanes)
 
-def ask():
+def ask(frame):
     found = run_statement(PrivateRows(SparkSource(frame)), request, *(salted([n, 5]) for n in range(3)))
     return found.groups, found.cells["c"]
 
 def ask_for_a_price():
-    "A question whose noise rounds to nothing: its answer, its price by the plan, and what the session has spent."
-    with warnings.catch_warnings():
+    "A question whose noise rounds to nothing: its answer, whether it cost its price, and how often noise was drawn."
+    with warnings.catch_warnings(), mock.patch.object(noise, "_noisy", wraps=noise._noisy) as drawn:
         warnings.simplefilter("ignore", dp.DPWarning)
         session = dp.Session(epsilon=10**6, delta=1e-9, unit="unit0", max_groups=7, max_rows_per_group=100)
-        rows, how = dp.private(frame, session), {"keys": list(range(7)), "epsilon": 10**5}
-        price = rows.preview.count("key0", **how).cost
-        answer = rows.count("key0", **how)
-    return answer["count"].to_list(), session.spent.epsilon == price.epsilon, len(session.releases)
+        private, how = dp.private(slow, session), {"keys": list(range(7)), "epsilon": 10**5}
+        price = private.preview.count("key0", **how).cost
+        answer = private.count("key0", **how)
+    return answer["count"].to_list(), session.spent.epsilon == price.epsilon, len(session.releases), drawn.call_count
 
-def while_one_is_killed(question):
-    "Ask until a worker has died in the middle: on a busy machine, the thread may be too late for the first time."
-    dead = len(killed)
-    threading.Thread(target=kill_one, daemon=True).start()
-    for _ in range(8):
-        answer = question()
-        if len(killed) > dead:
-            break
-    return answer
-
-killed, before, after = [], ask(), while_one_is_killed(ask)
-print("killed", len(killed), "equal", all(a.equals(b) for a, b in zip(before, after)))
-counts, *charged = while_one_is_killed(ask_for_a_price)
-print("killed", len(killed), "counted", sum(counts), "charged", *charged)
-spark.stop()
+# Each row takes two milliseconds, so that a task takes a second on any machine, and a stage six.
+slow = rows().filter("coalesce(java_method('java.lang.Thread', 'sleep', 2L), 'slept') <> 'awake'")
+try:
+    before = ask(rows())
+    after, died = while_one_is_killed(lambda: ask(slow))
+    print("died", died, "equal", all(a.equals(b) for a, b in zip(before, after, strict=True)))
+    (counts, *charged), died = while_one_is_killed(ask_for_a_price)
+    print("died", died, "counted", sum(counts), "charged", *charged)
+finally:
+    spark.stop()
 """
 
 
@@ -219,5 +243,5 @@ def test_an_executor_that_is_killed_changes_no_exact_number_and_no_price():
         [sys.executable, "-c", _CLUSTER], capture_output=True, text=True, check=False, timeout=540,
         env={**os.environ, "PYTHONPATH": str(root), "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith("killed")]
-    assert lines == ["killed 1 equal True", "killed 2 counted 6000 charged True 1"], done.stderr[-3000:]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("died")]
+    assert lines == ["died True equal True", "died True counted 6000 charged True 1 1"], done.stderr[-3000:]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 MONEY = ["total", "price"]
 
 REFUSED = {
-    "average order value per customer": "`mean` has no exact equivalent in Spark SQL for floats within a unit",
+    "average order value per customer": "`mean` has no exact equivalent in Spark SQL for decimals within a unit",
 }
 """The statements that Spark cannot compute exactly, and the reason that is given."""
 
@@ -58,7 +58,12 @@ def test_what_spark_cannot_compute_is_refused_by_its_name(connect):
     for what, reason in REFUSED.items():
         with pytest.raises(dp.StatementNotAllowed, match=reason):
             money.preview(ANSWERED[what], epsilon=1)
+    some = ANSWERED["average order value per customer"].replace("avg(total)", "avg(total) FILTER (WHERE total > 5)")
+    with pytest.raises(dp.StatementNotAllowed, match="for decimals within a unit that become floats first"):
+        money.preview(some, epsilon=1)
     floats = connect(pl.Float64)
+    with pytest.raises(dp.StatementNotAllowed, match=r"`mean` .* for floats .* it has one for integers, such"):
+        floats.preview(ANSWERED["average order value per customer"], epsilon=1)
     for what in REFUSED_WITH_FLOATS:
         with pytest.raises(dp.StatementNotAllowed, match=r"`sum` has no exact equivalent .* it has one for integers"):
             floats.preview(ANSWERED[what], epsilon=1)
