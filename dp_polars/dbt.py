@@ -97,7 +97,7 @@ class Plugin:
         """Change nothing about dbt's own cursors."""
 
     def default_materialization(self) -> str:
-        """Return that answers become tables."""
+        """Return how answers are stored: as tables."""
         return "table"
 
 

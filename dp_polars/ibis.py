@@ -57,19 +57,19 @@ def backend(connection: GuardedConnection | AnalystConnection) -> Any:
         raise ImportError("ibis is not installed: pip install 'ibis-framework[duckdb]'.") from None
 
     class Backend(of_duckdb.Backend):  # type: ignore[misc]
-        """DuckDB's backend without what it says to its connection by itself."""
+        """DuckDB's backend without the statements that it runs by itself."""
 
         def _post_connect(self, extensions: Any = None) -> None:
             self._record_batch_readers_consumed: dict[str, Any] = {}
 
         @property
         def current_catalog(self) -> str:
-            """The name that stands for the catalog, of which there is one."""
+            """The name of the only catalog."""
             return "memory"
 
         @property
         def current_database(self) -> str:
-            """The schema of names without one."""
+            """The schema of names that are written without a schema."""
             return _SCHEMA
 
         def list_tables(self, *, like: str | None = None, database: Any = None) -> list[str]:
@@ -85,7 +85,7 @@ def backend(connection: GuardedConnection | AnalystConnection) -> Any:
             return schemas.Schema({name: mapper.from_string(text, nullable=True) for name, text in found})
 
         def _get_schema_using_query(self, query: str) -> Any:
-            """Return names and types of an answer. The answer is stored, so asking for its rows is free then."""
+            """Return names and types of an answer. The answer is stored, so its rows are free afterwards."""
             relation, mapper = self.con.sql(query), self.compiler.type_mapper
             pairs = zip(relation.columns, relation.types, strict=True)
             return schemas.Schema({name: mapper.from_string(str(text), nullable=True) for name, text in pairs})

@@ -441,8 +441,8 @@ class Aggregate(ABC):
         """Return the columns of the interval, or None if they are the two `ends`, widened to contain the answer."""
         return None
 
-    def error_per_row(self, error: float) -> str | None:
-        """Describe the expected error in a group of n rows, given the expected error of its sum."""
+    def error_in_words(self, error: str) -> str | None:
+        """Describe the expected error in a group of n rows, given the error of its sum divided by n, as text."""
         return None
 
     def title(self) -> str:

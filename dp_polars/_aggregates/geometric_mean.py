@@ -54,9 +54,9 @@ class GeometricMean(Mean):
         low, high = super().ends(limits)
         return low.exp(), high.exp()
 
-    def error_per_row(self, error: float) -> str | None:
+    def error_in_words(self, error: str) -> str | None:
         """Describe the expected error, which is a factor, in a group of n rows."""
-        return f"within a factor of exp({error:.6g} / n) for 95 % of groups of n rows, if n is not small"
+        return f"within a factor of exp({error})"
 
 
 def _positive_bounds(checked: CheckedExpression, bounds: Bounds) -> tuple[Fraction, Fraction]:

@@ -71,9 +71,9 @@ class Mean(Aggregate):
         mean = mean * float(self.values[0].unit)
         return mean * _MICROSECONDS_PER_DAY if self.values[0].dtype == pl.Date else mean
 
-    def error_per_row(self, error: float) -> str | None:
+    def error_in_words(self, error: str) -> str | None:
         """Describe the expected error in a group of n rows."""
-        return f"within {error:.6g} / n for 95 % of groups of n rows, if n is not small"
+        return f"within {error}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,14 +103,14 @@ def is_number(dtype: pl.DataType) -> bool:
 
 
 class MissingBoundsError(InvalidParameterError):
-    """A value has no bounds.
+    """An aggregate needs bounds for a value, and the question gives none.
 
     Attributes
     ----------
     name
-        The value that lacks them.
+        The value that has no bounds.
     bounds
-        Bounds as an option of a call, to show how they are written.
+        Example bounds, written as an option of a call.
     """
 
     def __init__(self, kind: str, name: str, bounds: str, estimate: str) -> None:
@@ -119,7 +119,7 @@ class MissingBoundsError(InvalidParameterError):
         super().__init__(self._text(name, f"Say {bounds}"), code="bounds-missing")
 
     def rename(self, name: str, advice: str) -> None:
-        """Name the value as its author wrote it, and say what to write. What was added to the message stays."""
+        """Name the value as its author wrote it, and say what to write. Text that was added to the message stays."""
         added = self.args[0].removeprefix(self._text(self.name, f"Say {self.bounds}"))
         self.args = (self._text(name, advice) + added,)
 

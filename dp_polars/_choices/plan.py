@@ -256,7 +256,7 @@ class ChoicePlan(StoredPlan):
         return f"{how} chooses{many or ' one'}{among}{'' if among else ' of the candidates'}"
 
     def error_in_short(self) -> str:
-        """Return how far below the best score the chosen one may be; empty if that is unknown."""
+        """Return how far the score of the chosen candidate may be below the best; empty if that is unknown."""
         off = self.expected_regret()
         return "" if off is None else f"its score is within {amount(off)} of the best, {USUALLY}"
 

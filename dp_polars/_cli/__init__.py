@@ -29,7 +29,7 @@ from typing import Any, TextIO
 import polars as pl
 
 import dp_polars as dp
-from dp_polars._cli.exit_codes import CODES, REFUSED, WITHHELD, CommandParser, exit_code_of, message_of
+from dp_polars._cli.exit_codes import CODES, REFUSED, WITHHELD, CommandParser, exit_code_of, has_policy, message_of
 from dp_polars._display.text import escaped
 
 COMMANDS = {
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; what was charged stays charged", file=sys.stderr)
         return 130
     except dp.DPError as error:
-        print(f"dp-polars: {message_of(error)}", file=sys.stderr)
+        print(f"dp-polars: {message_of(error, with_policy=has_policy(words))}", file=sys.stderr)
         return exit_code_of(error)
     except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - a traceback could quote rows
         print(f"dp-polars: {WITHHELD}\ndp-polars: ({type(error).__name__})", file=sys.stderr)

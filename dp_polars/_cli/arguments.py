@@ -84,7 +84,10 @@ def statement_parser(command: str, description: str, epilog: str) -> argparse.Ar
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
     caps.add_argument(
-        "--max-rows", type=cap, metavar="N|auto", help="how many rows one person adds to all groups together, instead"
+        "--max-rows",
+        type=cap,
+        metavar="N|auto",
+        help="how many rows one person adds to all groups together (instead of the two other caps)",
     )
     caps.add_argument(
         "--per-unit", action="append", metavar="COLUMN", help="a column that is constant for each person (repeatable)"
@@ -127,7 +130,7 @@ def statement_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def number(text: str) -> Fraction:
-    """Return a number of an argument, exactly as it is written."""
+    """Parse a number, exactly as it is written."""
     try:
         if len(text) > _MOST_DIGITS or abs(int(text.lower().partition("e")[2] or "0")) > _MOST_DIGITS:
             raise ValueError
@@ -137,7 +140,7 @@ def number(text: str) -> Fraction:
 
 
 def cap(text: str) -> int | str:
-    """Return a cap of an argument: a whole number or "auto"."""
+    """Parse a cap: a whole number or "auto"."""
     try:
         return text if text == "auto" else int(text)
     except ValueError:
@@ -169,6 +172,11 @@ class SessionArguments:
         if options.each_row:
             given["unit"] = ROW
         self._given: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if {"max_rows", "max_rows_per_group"} <= self._given.keys():
+            raise InvalidParameterError(
+                "--max-rows caps the rows of a unit in all groups together, and --max-rows-per-group those in each "
+                "group. Give one of them."
+            )
 
     def rehearsal(self) -> Session:
         """Return a session with these terms without creating a file: an existing ledger's, or one in memory."""
@@ -198,6 +206,8 @@ class SessionArguments:
             return found
         terms, defaults = found.terms, {name: getattr(found.defaults, name) for name in _DEFAULTS}
         found.close()
+        if "max_rows_per_group" in self._given:  # what is said now comes before what the ledger keeps
+            defaults["max_rows"] = None
         return Session(**{**defaults, **_completed(self._given, terms)}, ledger=self.ledger)
 
 

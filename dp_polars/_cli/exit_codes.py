@@ -70,6 +70,7 @@ _TABLES = (
     "tables are the files that come before the statement, each with the file's name without its extension; a folder, "
     "or a pattern in quotes, is one table"
 )
+_POLICY_TABLES = "tables are those of the policy: SHOW TABLES lists them, and DESCRIBE the columns of one"
 _BOUNDS = "bounds go into the call: dp_sum(amount, 0, 100), or bounds := 'auto' to estimate them privately"
 
 HINTS: dict[Code, str] = {
@@ -108,11 +109,21 @@ def exit_code_of(error: DPError) -> int:
     return REFUSED
 
 
-def message_of(error: DPError) -> str:
-    """Return the message of an error, with a hint if there is one for its code."""
+def has_policy(words: Sequence[str]) -> bool:
+    """Return whether the arguments of a command name a policy."""
+    return any(word == "--policy" or word.startswith("--policy=") for word in words)
+
+
+def message_of(error: DPError, *, with_policy: bool = False) -> str:
+    """Return the message of an error, with a hint if there is one for its code.
+
+    Hints about files and their units are of no use with a policy, which names the tables.
+    """
     if isinstance(error, OptionsMissing):
         return "\n  ".join([str(error), *map(escaped, error.lines())])
     hint = HINTS.get(error.code)
+    if with_policy and hint in (_TABLES, _WHOSE_ROWS):
+        hint = _POLICY_TABLES if hint == _TABLES else None
     if isinstance(error, PolicyError):
         return "\n".join(map(escaped, str(error).split("\n")))
     return escaped(str(error)) + ("" if hint is None else f"\n  here: {hint}")

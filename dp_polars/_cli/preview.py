@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dp_polars._cli.arguments import SessionArguments, read_statement, statement_options, statement_parser
-from dp_polars._cli.exit_codes import CODES
+from dp_polars._cli.exit_codes import CODES, has_policy
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
 from dp_polars._cli.output import elapsed
-from dp_polars._cli.sql import has_policy, left_of, policy_options, policy_parser, print_types, with_statement
+from dp_polars._cli.sql import left_of, policy_options, policy_parser, print_types, with_statement
 from dp_polars._display.text import escaped
 from dp_polars._policy.policy import Policy
 from dp_polars._session.cost import NOTHING

@@ -10,12 +10,12 @@ from typing import Any
 
 from dp_polars._choices.plan import ChoicePlan
 from dp_polars._cli.arguments import SessionArguments, cap, number, read_statement, statement_options, statement_parser
-from dp_polars._cli.exit_codes import CODES, CommandParser
+from dp_polars._cli.exit_codes import CODES, CommandParser, has_policy
 from dp_polars._cli.files import open_tables
 from dp_polars._cli.missing import naming_all_missing
 from dp_polars._cli.output import add_output, check_output, elapsed, write
 from dp_polars._display.session import scarce_keys
-from dp_polars._display.text import budget_text, escaped
+from dp_polars._display.text import amount, budget_text, escaped
 from dp_polars._plan.plan import Plan
 from dp_polars._policy.policy import Policy
 from dp_polars._session.ledger import Fact
@@ -105,7 +105,9 @@ def policy_parser(command: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-rows-per-group", type=cap, metavar="N|auto", help="how many rows one person adds to each group"
     )
-    parser.add_argument("--max-rows", type=cap, metavar="N|auto", help="or to all groups together")
+    parser.add_argument(
+        "--max-rows", type=cap, metavar="N|auto", help="how many rows one person adds to all groups together"
+    )
     spend = parser.add_mutually_exclusive_group()
     spend.add_argument("--share", type=number, metavar="S", help="the part of the budget that the statement may use")
     spend.add_argument("--spend", type=number, metavar="E", help="the epsilon of the statement")
@@ -113,11 +115,6 @@ def policy_parser(command: str, description: str) -> argparse.ArgumentParser:
         "--confidence", type=number, metavar="P", help="add the ends of the intervals of the privacy noise"
     )
     return parser
-
-
-def has_policy(words: Sequence[str]) -> bool:
-    """Return whether the arguments of a command name a policy."""
-    return any(word == "--policy" or word.startswith("--policy=") for word in words)
 
 
 def with_statement(options: argparse.Namespace) -> argparse.Namespace:
@@ -180,7 +177,7 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
         lines.append(f"paid: {budget_text(sum(release.part for release in made))}")
         errors = [error for release in made for error in release.error.values()]
         if len(errors) == len(releases) == 1 == len(getattr(made[0].plan, "compiled", ())):
-            lines.append(f"expected error: within {errors[0]:.6g} for 95 % of answers (privacy noise alone)")
+            lines.append(f"expected error: within {amount(errors[0], 6)} for 95 % of answers (privacy noise alone)")
         elif len(releases) == 1 and (
             isinstance(made[0].plan, ChoicePlan) or (isinstance(made[0].plan, Plan) and len(made[0].plan.compiled) == 1)
         ):
@@ -195,8 +192,10 @@ def receipt(session: Session, releases: Sequence[Release], *, kept: bool) -> lis
 
 def _notes(release: Release) -> list[str]:
     """Return the notes on a release, except what a warning has said before."""
-    warned = "too small" if isinstance(release.plan, Plan) and release.plan.query.interval is None else ""
-    return [f"{name}: {text}" for name, text in release.notes if name != warned]
+    warned = {"too small"} if isinstance(release.plan, Plan) and release.plan.query.interval is None else set()
+    if isinstance(release.plan, Plan) and release.frame.is_empty():
+        warned |= {name for name, _ in release.plan.needed_rows()}
+    return [f"{name}: {text}" for name, text in release.notes if name not in warned]
 
 
 def left_of(session: Session) -> str:

@@ -94,7 +94,7 @@ def columns(
 ) -> str:
     """Return a named table with a header. The cells are HTML already, made by `cell`, `number_cell` and `lines`.
 
-    `numbers` tells which columns hold numbers, whose names stand on the right.
+    `numbers` tells which columns hold numbers. Their names are aligned to the right.
     """
     kinds = [" dp-polars-number" if number else "" for number in numbers or [False] * len(names)]
     header = "".join(
@@ -117,7 +117,7 @@ def cell(text: str) -> str:
 
 
 def number_cell(text: str) -> str:
-    """Return a table cell with a number, on the right."""
+    """Return a table cell with a number, aligned to the right."""
     return f'<td class="dp-polars-line dp-polars-number">{escape(text)}</td>'
 
 

@@ -19,7 +19,7 @@ MOST_ROWS = 200
 _WIDTH = 150  # characters of a line in a terminal
 _MOST_TEXT = 60  # characters of a cell
 _DIGITS = 6
-# What Markdown gives a meaning. An underscore within a word has none.
+# Characters that have a meaning in Markdown. An underscore within a word has none.
 _IN_MARKDOWN = re.compile(r"[\\`*{}\[\]#|~$!]|(?<!\w)_|_(?!\w)")
 
 
@@ -126,6 +126,6 @@ def _that_fit(widths: Sequence[int]) -> int:
 
 
 def in_markdown(text: str) -> str:
-    """Return a text in which no character has a meaning in Markdown or HTML."""
+    """Escape the characters that have a meaning in Markdown or HTML."""
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _IN_MARKDOWN.sub(r"\\\g<0>", plain)

@@ -7,6 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from dp_polars._display.html import escape, heading, whole
 from dp_polars._display.released_table import ReleasedTable, in_markdown, released_table
 from dp_polars._display.text import budget_text, escaped, percent
@@ -59,7 +61,7 @@ class Report:
 
     @property
     def html(self) -> str:
-        """The report in HTML: one block without scripts, whose style is its own."""
+        """The report in HTML: one block without scripts, which brings its styles."""
         parts = [heading(self.title), *(f"<p>{escape(text)}</p>" for text in self.paragraphs)]
         return whole(*parts, "" if self.table is None else self.table.html())
 
@@ -103,7 +105,11 @@ def report_of(release: Release, terms: Terms) -> Report:
     if plan is not None:
         paragraphs.append(_accuracy(release))
         paragraphs += [f"{name[0].upper()}{name[1:]}: {text}." for name, text in plan.notes_for_readers()]
+    learned = getattr(plan, "learned", ())  # a profile's numbers are bins; what they say is easier to read
     table = released_table(release.frame, release.keys)
+    if learned:
+        what, found = zip(*learned, strict=True)
+        table = released_table(pl.DataFrame({"what": what, "released": found}), ("what",))
     return Report(release.title, tuple(text for text in paragraphs if text), table)
 
 
@@ -134,7 +140,8 @@ def _accuracy(release: Release) -> str:
     if known:
         said.append(f"Accuracy: {known}. This is the error of the noise alone, not of what caps and bounds cut off.")
     interval = getattr(getattr(plan, "query", None), "interval", None)
-    if interval is not None:
+    columns = [name for name in release.frame.columns if name not in release.keys]
+    if interval is not None and any(name.endswith("_low") and not name.endswith("_rank_low") for name in columns):
         said.append(
             f"With a probability of {percent(interval)}, the answer without noise lies between the columns that end "
             "with _low and _high."

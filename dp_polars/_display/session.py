@@ -17,7 +17,7 @@ from dp_polars._display.html import cell, columns, escape, facts, folded, headin
 from dp_polars._display.html import meter as meter_html
 from dp_polars._display.html import meters as meters_html
 from dp_polars._display.released_table import released_table
-from dp_polars._display.text import budget_text, escaped, moment, one_line, percent
+from dp_polars._display.text import amount, budget_text, escaped, moment, one_line, percent
 from dp_polars._session.accounts import account_text
 from dp_polars._session.cost import NOTHING, alone_text
 from dp_polars._session.filters import part_of, share_of
@@ -258,10 +258,9 @@ def release_rows(release: Release) -> list[tuple[str, str]]:
     # The only error may be that of a count beside an answer whose own error is unknown.
     named = len(getattr(release.plan, "compiled", ())) > 1 or len(release.error) > 1
     for name, error in release.error.items():
-        text = f"within {error:.6g} for 95 % of answers (privacy noise)"
+        text = f"within {amount(error, 6)} for 95 % of answers (privacy noise)"
         rows.append((f"expected error of {name}" if named else "expected error", text))
     rows += getattr(release.plan, "vague_errors", list)()
-    rows += getattr(release.plan, "needed_rows", list)()
     rows += release.notes
     when = f"{moment(release.finished_at or release.reserved_at)}, {release.state}{again}"
     rows.append(("when", when))

@@ -9,9 +9,9 @@ columns of the source, and forgets only what cannot change a row:
   as the two conditions `a` and `b`;
 - whether a condition stands before or after a step that makes columns. Every step looks at one row, and none fails.
 
-Before a unit-wise step, the order of conditions and the like are forgotten, and columns that nothing depends on; after
-it, columns start anew. Names and the order of columns are forgotten before groups and windows without an order, and
-count before other steps.
+The form of the rows before a unit-wise step forgets the same, and columns that nothing depends on. After the step,
+columns are new. The names and the order of columns are forgotten before groups and windows without an order; before
+other steps they count.
 
 All else is kept: every operation with its arguments and its types, constants to the last bit, and public rows by their
 digest. Equal rows may still have different forms, as `x > 1` and `1 < x` do. Then the question counts as a new one.

@@ -1,7 +1,7 @@
-"""Which values can't be null, as far as the steps before them tell. Nothing here reads a row.
+"""Values that can't be null, as far as the steps before them tell. Nothing here reads a row.
 
-A Boolean or Enum key without null values needs no group for null, which would be noise alone. What one unit can change:
-nothing here, because the answer follows from public expressions. If it were wrong, a row with a null key would be
+A Boolean or Enum key without null values needs no group for null, which would show only noise. What one unit can
+change: nothing, because the answer follows from public expressions. If it were wrong, a row with a null key would be
 outside the public keys and be dropped.
 """
 

@@ -78,9 +78,9 @@ class GroupSum:
         The cap on rows per unit and group. The sum of a unit with more rows is scaled down as if it had this many.
         None means that no cap binds.
     across
-        Whether `max_rows` caps the rows of a unit in all groups together that it keeps. A unit with more rows is scaled
-        down by the same factor in all of them, and what it adds to each is rounded towards 0 in steps of 2**-inner.
-        Here `fine` is equal to `inner`. "over" counts units with more rows than that in each of their groups.
+        Whether `max_rows` caps the rows of a unit in all the groups that it keeps, taken together. A unit with more
+        rows is scaled down by the same factor in all of them, and what it adds to each is rounded towards 0 in steps of
+        2**-inner. Then `fine` is equal to `inner`, and "over" counts units with more rows in each of their groups.
     shift
         A constant that is added to the number of each row.
     everyone
@@ -181,11 +181,11 @@ class BoundedRequest:
 
     def __post_init__(self) -> None:
         """Refuse finer steps for sums that are never scaled down: no engine would use them."""
-        for one in (one for lane in self.lanes for one in lane.sums):
-            scaled = self.units > 0 and one.max_rows is not None and one.clip is None
-            if not 0 <= one.fine <= one.inner <= (MOST_INNER if scaled else 0):
+        for group_sum in (group_sum for lane in self.lanes for group_sum in lane.sums):
+            scaled = self.units > 0 and group_sum.max_rows is not None and group_sum.clip is None
+            if not 0 <= group_sum.fine <= group_sum.inner <= (MOST_INNER if scaled else 0):
                 raise ValueError("finer steps are for sums that are scaled down")
-            if one.across and not (scaled and one.fine == one.inner):
+            if group_sum.across and not (scaled and group_sum.fine == group_sum.inner):
                 raise ValueError("what is capped in all groups together is rounded once")
 
     @property

@@ -2,7 +2,7 @@
 
 What one unit can change: each step gives a row a value that depends on that row and on public constants alone, drops
 the row, or looks up public rows by its keys. So a unit's rows after all steps depend only on its rows before them.
-How an engine carries out the steps is its own business; it must give the rows that they describe.
+An engine may carry out the steps in any way that gives the rows that they describe.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def check_names(names: Iterable[str]) -> None:
     `pl.col("^x$")` means every column that matches the pattern, `pl.col("*")` means all columns, and SQL ignores case.
     """
     names = list(names)
-    refuse_nulls(names)
+    refuse_broken(names)
     seen: dict[str, str] = {}
     for name in names:
         if is_pattern(name):
@@ -269,16 +269,31 @@ def check_names(names: Iterable[str]) -> None:
         seen[folded] = name
 
 
-def refuse_nulls(names: Iterable[str]) -> None:
-    """Refuse column names with a null character inside. Only dp_polars' own names begin with one.
+def refuse_broken(names: Iterable[str]) -> None:
+    """Refuse column names with a null character inside, or with half a character.
 
-    Arrow ends a name there, or panics, which would happen after the charge.
+    Arrow ends a name at a null character, or panics, and Polars takes no half of a surrogate pair. This would happen
+    after the charge. Only dp_polars' own names begin with a null character.
     """
+    names = list(names)
     if any(OWN in name.lstrip(OWN) for name in names):
         raise InvalidParameterError(
             "A column has a null character in its name, where other programs end a name, so it could be mistaken for "
             "another column. Rename it first."
         )
+    if not all(is_unicode(name) for name in names):
+        raise InvalidParameterError(
+            "A column has half of a surrogate pair in its name, which is no valid Unicode. Rename it first."
+        )
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text is valid Unicode: whether it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_pattern(name: str) -> bool:

@@ -649,13 +649,13 @@ def unit_steps_of(rows: PrivateRows) -> list[str]:
 
 def why_steps_are_safe(rows: PrivateRows, unit: Sequence[str]) -> str:
     """Return what a plan says about the unit-wise steps of rows, or an empty text if there are none."""
-    found = [re.sub(f"{OWN}[^,]*", "an expression", one) for one in dict.fromkeys(unit_steps_of(rows))]
+    found = [re.sub(f"{OWN}[^,]*", "an expression", step) for step in dict.fromkeys(unit_steps_of(rows))]
     if not found:
         return ""
     who = ", ".join(unit)
     limit = (
-        f". Of a {who} whose rows make more than {MOST_PAIRS:,} pairs in a join, {KEPT_IN_JOIN:,} rows on each side "
-        "are kept, at random"
+        f". If the rows of one {who} make more than {MOST_PAIRS:,} pairs in a join, {KEPT_IN_JOIN:,} rows on each side "
+        "are kept, chosen at random"
     )
     safe = f"{'; '.join(found)}: rows of one {who} are combined, so nobody else's rows change"
     return safe + (limit if _makes_pairs(rows) else "")

@@ -282,7 +282,7 @@ class UnitExpressions:
         match more:
             case {"offset": dict(offset), "closed_window": str(closed)}:
                 by = self._row_wise(index)
-                length, away = (_distance(one, by.dtype, "rolling") for one in (period, offset))
+                length, away = (_distance(span, by.dtype, "rolling") for span in (period, offset))
                 framed = self._by_distance(window, by, away, length, closed)
                 return read_node(function, self._given, self._what, self._inside(framed))
         raise Refused("rolling", UNKNOWN)

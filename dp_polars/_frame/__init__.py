@@ -10,8 +10,10 @@
 - `question`: what a question is: its view of a frame, its plan, its answer.
 - `aggregate_question`: from the arguments of aggregates to a planned question.
 - `adopted`: caps and bounds that a question leaves out and the session adopted from a profile.
+- `derived_bounds`: bounds of a calculation, from the bounds that a policy gives its columns.
 - `table_rules`: what a policy says about a table, and the check that a question follows it.
 - `cut`: the counts that `cut=True` adds to a question.
+- `asked`: the steps of a frame as the audit log shows them.
 - `options`: the options of all methods, and how they become a spend, caps and public keys.
 
 May import: everything but `_sql`, `_cli`, `_audit` and `_display.charts`. Only `private_frame`, `preview` and

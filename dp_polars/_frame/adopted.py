@@ -39,7 +39,7 @@ CapName = Literal["max_groups", "max_rows_per_group", "max_rows"]
 
 
 class AdoptedCap(NamedTuple):
-    """A cap and where it came from, in words. If steps leave no more, it cuts nothing off."""
+    """A cap and where it came from, in words. A cap that follows from the steps (`from_steps`) cuts nothing off."""
 
     most: Cap | None
     rule: str
@@ -66,7 +66,7 @@ def adopted_cap(options: AnyOptions, name: CapName, view: View, keys: Iterable[E
 
 
 class AdoptedCaps(NamedTuple):
-    """The caps on groups and on rows, and whether that on rows is on those in all groups together."""
+    """The caps on groups and on rows, and whether the cap on rows is for all groups together."""
 
     groups: AdoptedCap
     rows: AdoptedCap
@@ -78,8 +78,8 @@ def adopted_caps(
 ) -> AdoptedCaps:
     """Return the caps of a question with `public` or discovered keys.
 
-    A cap on the rows in all groups takes the place of both other caps. Where it is not enough, the cap on groups holds
-    besides, and so it does if the call gives it as a number.
+    A cap on the rows in all groups takes the place of both other caps. The cap on groups holds as well where that is
+    not enough, or if the call gives it as a number.
     """
     keys = list(keys)
     if options.get("max_rows") is not None and options.get("max_rows_per_group") is not None:
@@ -98,9 +98,9 @@ def adopted_caps(
 
 
 def _cap_across(options: Options, view: View, in_group: AdoptedCap) -> AdoptedCap | None:
-    """Return the cap on the rows in all groups if it comes before one on the rows in each; otherwise None.
+    """Return the cap on the rows in all groups, or None if there is none or a cap on the rows in each group wins.
 
-    The call comes before an adopted profile, that before a policy, and that before the session.
+    The call wins over an adopted profile, the profile over a policy, and the policy over the session.
     """
     if options.get("max_rows") is not None:
         return AdoptedCap(*cap_of(options, "max_rows", view.defaults))

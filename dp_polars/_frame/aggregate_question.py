@@ -14,7 +14,7 @@ from dp_polars._engines.normal_form import normal_form
 from dp_polars._engines.nulls import is_never_null
 from dp_polars._engines.registry import engine_for
 from dp_polars._engines.request import stored_as_integers
-from dp_polars._engines.rows import PrivateRows, refuse_nulls
+from dp_polars._engines.rows import PrivateRows, refuse_broken
 from dp_polars._engines.unit_steps import why_steps_are_safe
 from dp_polars._expressions import Column, Expression, apply
 from dp_polars._expressions.check import CheckedExpression, check_expression
@@ -197,7 +197,7 @@ def _check_names(aggregates: Sequence[Aggregate], keys: Sequence[Key], *, interv
                 "them an alias."
             )
         names += columns
-    refuse_nulls(names)
+    refuse_broken(names)
 
 
 def _interval(options: Options) -> float | None:

@@ -59,7 +59,7 @@ class Behaviour(ABC, Generic[Frame]):
         """
         frame, unit, at = self._itself(), self._known_unit("sessions"), _time(self._itself(), time)
         before = at.shift(1).over(unit, order_by=time)
-        goes_on = _own(frame, "goes on")
+        goes_on = _new_name(frame, "goes on")
         flagged = frame.with_columns(
             (at.is_null() | (at - before <= _span(gap, "gap")).fill_null(value=False)).alias(goes_on)
         )
@@ -116,7 +116,7 @@ class Behaviour(ABC, Generic[Frame]):
                 "funnel takes two or more steps with their conditions: funnel({'visits': pl.col('page') == 'home', "
                 "'pays': pl.col('page') == 'paid'}, time='at')."
             )
-        marks = [_own(frame, f"step {place}") for place in range(len(steps))]
+        marks = [_new_name(frame, f"step {place}") for place in range(len(steps))]
         for place, (mark, condition) in enumerate(zip(marks, steps.values(), strict=True)):
             met = condition & at.is_not_null()
             if place:
@@ -165,7 +165,7 @@ class Behaviour(ABC, Generic[Frame]):
         most = count_of(periods, "periods")
         if period not in _PERIODS:
             raise InvalidParameterError(f"retention counts periods of {', '.join(_PERIODS)}, not {period!r}.")
-        day, first = _own(frame, "day"), _own(frame, "first")
+        day, first = _new_name(frame, "day"), _new_name(frame, "first")
         dated = frame.with_columns(at.cast(pl.Date).dt.truncate(period).alias(day)).filter(pl.col(day).is_not_null())
         dated = dated.with_columns(pl.col(day).min().over(unit).alias(first))
         since = _number_of(pl.col(day), period) - _number_of(pl.col(first), period)
@@ -210,7 +210,7 @@ def _number_of(day: pl.Expr, period: str) -> pl.Expr:
     return {"1mo": year * 12 + month, "1q": year * 4 + (month - 1) // 3, "1y": year}[period]
 
 
-def _own(frame: Any, name: str) -> str:
+def _new_name(frame: Any, name: str) -> str:
     """Return a new name for a column: `name`, with underscores if the frame has such a column."""
     while name in frame.schema:
         name = f"{name}_"

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Never
 
 import polars as pl
 
 from dp_polars._choices.methods import Choices
 from dp_polars._display.completion import PublicNames
 from dp_polars._display.fact_table import AsTable
+from dp_polars._display.text import amount as shown_amount
 from dp_polars._display.text import budget_text
 from dp_polars._frame.methods import Questions
 from dp_polars._frame.options import AnyOptions
@@ -69,7 +70,7 @@ class DashboardQuestions(Questions[None], Choices[None], PublicNames):
     def _resolve(self, options: AnyOptions, question: Callable[[View], Question[BasePlan]]) -> None:
         entry = _PlannedQuestion(self._frame, options, question)
         # The question is planned at once, so that a mistake is reported where it is made.
-        planned(question, self._frame._view(options, entry.own or self._total, self._if_rows))
+        planned(question, self._frame._view(options, None, entry.own or self._total, self._if_rows))
         self._entries.append(entry)
 
 
@@ -108,12 +109,17 @@ class Dashboard(AsTable):
 
     def __init__(
         self,
-        *,
+        *questions: Never,
         epsilon: Number | None = None,
         share: Number | None = None,
         rho: Number | None = None,
         if_rows: int | None = None,
     ) -> None:
+        if questions:
+            raise InvalidParameterError(
+                "A dashboard is asked, not given plans: board = dp.Dashboard(share=0.5), then "
+                "board.on(df.dp).count('region') for each question. print(board) shows prices, and board.run() asks."
+            )
         given = {"epsilon": epsilon, "share": share, "rho": rho}
         said = {name: positive(amount, name) for name, amount in given.items() if amount is not None}
         if len(said) > 1:
@@ -263,7 +269,7 @@ class Dashboard(AsTable):
                 name: amount if name == "within" or factor == 1 else exact(amount, name) * factor
                 for name, amount in spend.items()
             }
-            found.append(planned(entry.question, entry.frame._view(entry.options, scaled, self._if_rows)))
+            found.append(planned(entry.question, entry.frame._view(entry.options, None, scaled, self._if_rows)))
         sessions = {id(question.session) for question in found}
         if len(sessions) > 1:
             raise InvalidParameterError("All questions of a dashboard are paid by one session, but these have several.")
@@ -317,7 +323,9 @@ def _errors(plan: BasePlan) -> str:
     if not isinstance(plan, Plan) or not found:
         return ""
     several = len(found) > 1
-    numbers = {name: "unlimited" if math.isinf(error) else f"within {error:.3g}" for name, error in found.items()}
+    numbers = {
+        name: "unlimited" if math.isinf(error) else f"within {shown_amount(error, 3)}" for name, error in found.items()
+    }
     texts = [f"{error}" + (f" ({name})" if several else "") for name, error in numbers.items()]
     size = f" in groups of {plan.if_rows:,} rows" if plan.errors_if_rows else ""
     return f", error {', '.join(texts)}{size}"

@@ -64,14 +64,14 @@ def _range(tree: Expression, bounds_of: Callable[[Column], Any]) -> KnownRange:
     found = [_range(part, bounds_of) for part in parts]
     if None in found:
         return None
-    known = [one for one in found if one != "null"]
+    known = [ends for ends in found if ends != "null"]
     if len(known) < len(found) and tree.operation not in ("case", "coalesce", "least", "greatest"):
         return "null"
     if not known:
         return "null"
     if "auto" in known:
         return "auto"
-    constants = [isinstance(part, Constant) for part, one in zip(parts, found, strict=True) if one != "null"]
+    constants = [isinstance(part, Constant) for part, ends in zip(parts, found, strict=True) if ends != "null"]
     return _RANGES[tree.operation](known, constants, tree)  # type: ignore[arg-type]
 
 

@@ -32,7 +32,7 @@ class Questions(FrameMethods, Generic[Answer]):
 
     def _ask(self, asked: AggregateCall | Mapping[str | None, AggregateCall], by: By, options: Options) -> Answer:
         calls = [asked] if isinstance(asked, AggregateCall) else asked.values()
-        name = ", ".join(call.kind for call in calls)
+        name = ", ".join(call.aggregate.kind for call in calls)
         answer: Answer = self._resolve(options, named(name, lambda view: question_of(view, asked, by, options)))
         return answer
 

@@ -262,7 +262,7 @@ SomeOptions = TypeVar("SomeOptions", Options, OpeningOptions, ChoiceOptions, Res
 
 
 DEFAULTS: dict[str, Any] = {"min_units": 1, "nonnegative": False, "rollup": False, "cut": False, "fresh": False}
-"""The defaults of options in the signatures of methods. That of all others is None."""
+"""The defaults of options in the signatures of methods. All other options have the default None."""
 
 
 def options_in(arguments: Mapping[str, Any], kind: type[SomeOptions]) -> SomeOptions:
@@ -273,7 +273,7 @@ def options_in(arguments: Mapping[str, Any], kind: type[SomeOptions]) -> SomeOpt
     Parameters
     ----------
     arguments
-        The arguments of a method, by name: its `locals()`. Those that are no option of any kind are in `unknown`.
+        The arguments of a method, by name: its `locals()`. Its `unknown` holds those that are not options.
     kind
         The options that the method takes, for example `Options`.
     """

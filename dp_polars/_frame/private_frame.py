@@ -19,7 +19,7 @@ from dp_polars._engines.polars.file_plans import infers_types
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.scan import held_rows, lazy_rows, polars_rows
 from dp_polars._engines.registry import source_identity
-from dp_polars._engines.rows import OWN, PrivateRows, check_names
+from dp_polars._engines.rows import OWN, PrivateRows, check_names, is_unicode
 from dp_polars._engines.spark.source import SparkFrame, SparkSource, is_spark_frame
 from dp_polars._engines.unit_steps import (
     AddWindows,
@@ -615,7 +615,7 @@ class PrivateFrame(
         closed: Literal["left", "right", "both", "none"] = "right",
         group_by: Columns,
     ) -> PrivateRolling[Frame]:
-        """Look at the rows of a unit up to a distance from each row, as in the last seven days.
+        """Look at the rows of a unit around each row, for example those of the seven days before it.
 
         Parameters
         ----------
@@ -673,11 +673,15 @@ class PrivateFrame(
         unit = self._known_unit("arms")
         if not isinstance(salt, str) or not isinstance(name, str) or name in unit:
             raise InvalidParameterError("salt= and name= are texts, and the new column can't be the unit.")
+        if not is_unicode(salt):
+            raise InvalidParameterError("salt= must be valid Unicode, but it has half of a surrogate pair.")
         schema = self._rows.schema
         texts: list[Expression] = [Constant(salt, pl.String())] if salt else []
         texts += [Column(column, schema[column]) for column in unit]
         arm = apply("md5_share", apply("concat", *texts, separator="" if len(unit) == 1 else "|"), parts=parts)
-        return self._after(self._rows.make({name: arm}), "with_columns", _texts({name: arm}), made=[name])
+        rows = self._rows.make({name: arm})
+        check_names(rows.schema)
+        return self._after(rows, "with_columns", _texts({name: arm}), made=[name])
 
     def _itself(self) -> PrivateFrame[Frame]:
         return self
@@ -760,7 +764,7 @@ class PrivateFrame(
     ) -> PrivateFrame[Frame]:
         """Join two private frames on their units, and perhaps on more columns."""
         if not set(self._unit_columns()) <= set(mine):
-            refuse_private(other, f"a join by {', '.join(mine)}")
+            refuse_private(other, f"A join by {', '.join(mine)}")
         other._known(theirs)
         taken = set(self._rows.schema)
         added = {name: name if name not in taken else name + suffix for name in other.columns if name not in theirs}
@@ -813,7 +817,7 @@ class PrivateFrame(
         table = ", ".join(rules.table for _, rules in self._rules) or self._name or "a frame"
         steps = f"{asked_steps(self._steps)}: " if self._steps and session.analyst_name is not None else ""
         with session._asking(f"{kind} of {table}, refused while planning", steps=steps):
-            return planned(question, self._view(options)).answer(self._source())
+            return planned(question, self._view(options, session)).answer(self._source())
 
     def _source(self) -> Origin:
         """Return the frame as its owner named it, by which stored releases are found."""
@@ -821,12 +825,19 @@ class PrivateFrame(
         return Origin(self._origin, self._name, self._data_version, others, self._named)
 
     @no_panics
-    def _view(self, options: AnyOptions, spend: Mapping[str, Number] | None = None, if_rows: int | None = None) -> View:
+    def _view(
+        self,
+        options: AnyOptions,
+        session: Session | None = None,
+        spend: Mapping[str, Number] | None = None,
+        if_rows: int | None = None,
+    ) -> View:
         """Return what a question sees of this frame, or raise an error that says why it can't be asked.
 
-        `spend` replaces the spend of the call, and `if_rows` stands in for a size of groups that it doesn't name.
+        `session` pays, if it is known already. `spend` replaces the spend of the call, and `if_rows` stands in for a
+        size of groups that it doesn't name.
         """
-        session = self._paying(options)
+        session = session or self._paying(options)
         table = self._unit_of(session)
         unit = table.columns
         missing = [name for name in unit if name not in self._schema()]
@@ -878,6 +889,8 @@ class PrivateFrame(
                     "the session that pays: dp.private(frame, session)."
                 )
             theirs = other._unit_of(session)
+            if pairs is not None and not set(table.columns) <= pairs.keys():  # `join` knew no session
+                refuse_private(other, f"A join by {', '.join(pairs)}")
             wanted = tuple(name if pairs is None else pairs[name] for name in table.columns)
             same = theirs.columns == wanted and {table.relation, theirs.relation} <= {"agreed", "renamed"}
             if not same:
@@ -1133,11 +1146,10 @@ class PrivateRolling(Generic[Frame]):
         listed: list[Any] = []
         for given in expressions:
             listed += [given] if isinstance(given, pl.Expr) or not isinstance(given, Iterable) else [*given]
-        wrong = [one for one in (*listed, *named.values()) if not isinstance(one, pl.Expr)]
-        if wrong:
+        if not all(isinstance(given, pl.Expr) for given in (*listed, *named.values())):
             raise InvalidParameterError("rolling(...).agg takes expressions of Polars, such as pl.len().")
-        listed += [one.alias(name) for name, one in named.items()]
-        rolled = [one.rolling(self._index, **self._window).over(self._names) for one in listed]
+        listed += [expression.alias(name) for name, expression in named.items()]
+        rolled = [expression.rolling(self._index, **self._window).over(self._names) for expression in listed]
         return self._frame.select(*dict.fromkeys([*self._names, self._index]), *rolled)
 
 

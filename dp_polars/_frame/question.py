@@ -21,7 +21,7 @@ from dp_polars._engines.registry import source_identity
 from dp_polars._engines.rows import Lookup, PrivateRows, WithColumns
 from dp_polars._expressions.tree import Apply, Column, Expression, canonical, substituted
 from dp_polars._frame.options import AnyOptions
-from dp_polars._frame.table_rules import Rules
+from dp_polars._frame.table_rules import LARGEST, Rules
 from dp_polars._numbers import Number
 from dp_polars._plan.base import BasePlan, StoredPlan
 from dp_polars._plan.query import UNIT_STEP
@@ -37,8 +37,6 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 AnyPlan = TypeVar("AnyPlan", bound=BasePlan, covariant=True)
 AnyStoredPlan = TypeVar("AnyStoredPlan", bound=StoredPlan, covariant=True)
-
-_LARGEST = 1_000  # nodes of an expression that is followed back to the source
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class View:
                 tree = substituted(tree, dict(step.columns))
             elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
                 return None
-            if isinstance(tree, Apply) and tree.size > _LARGEST:
+            if isinstance(tree, Apply) and tree.size > LARGEST:
                 return None
         return canonical(tree)
 

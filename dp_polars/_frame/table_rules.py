@@ -68,8 +68,9 @@ class TableRules:
         for kind in plan.questions():
             if self.questions is not None and kind not in self.questions:
                 allowed = ", ".join(sorted(self.questions))
+                asked = "profile (SUMMARIZE in SQL)" if kind == "profile" else kind
                 raise InvalidParameterError(
-                    f"The policy does not allow {kind} on {self.table}. It allows {allowed}. Nothing was charged.",
+                    f"The policy does not allow {asked} on {self.table}. It allows {allowed}. Nothing was charged.",
                     code="not-in-policy",
                 )
         share = share_of(self.session.terms, plan.cost)
@@ -88,6 +89,9 @@ class TableRules:
                 code="not-in-policy",
             )
 
+
+LARGEST = 1_000
+"""Nodes of an expression over the columns of a source, up to which it is looked at. Steps can double it each time."""
 
 Rules = tuple[tuple[Source, TableRules], ...]
 """The rules of the sources that private rows come from."""
@@ -108,6 +112,8 @@ def ruled_column(rules: Rules, rows: PrivateRows, tree: Expression) -> tuple[Tab
             tree = substituted(tree, dict(step.columns))
         elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
             return None
+        if isinstance(tree, Apply) and tree.size > LARGEST:
+            return None
     if isinstance(tree, Apply) and tree.operation == "cast" and tree.arguments[0].dtype == pl.Categorical:
         tree = tree.arguments[0] if tree.dtype == pl.String else tree
     if not isinstance(tree, Column):
@@ -120,23 +126,37 @@ def ruled_column(rules: Rules, rows: PrivateRows, tree: Expression) -> tuple[Tab
     return None if inner is None else ruled_column(rules, inner[0], Column(inner[1], inner[0].schema[inner[1]]))
 
 
-def derived_from(rules: Rules, rows: PrivateRows, tree: Expression) -> Any:
-    """Return the bounds of a calculation that follow from those of its columns in a policy; None if none do."""
+def derived_from(
+    rules: Rules, rows: PrivateRows, tree: Expression, known: dict[tuple[int, str], Any] | None = None
+) -> Any:
+    """Return the bounds of a calculation that follow from those of its columns in a policy; None if none do.
+
+    What is `known` of columns below steps within a unit is found once: a column of each step may read several of the
+    step before.
+    """
     if not rules:
         return None
+    known = {} if known is None else known
     for step in reversed(rows.steps):
         if isinstance(step, WithColumns):
             tree = substituted(tree, dict(step.columns))
         elif isinstance(step, Lookup) and tree.columns & {name for _, name in step.columns}:
             return None
+        if isinstance(tree, Apply) and tree.size > LARGEST:
+            return None
 
     def bounds_of(column: Column) -> Any:
-        # The steps are written out above, so the column belongs to the source.
+        # The loop above has replaced columns that steps make, so this column belongs to the source.
         if isinstance(rows.source, UnitRows):
-            inner = _input_of(rows.source, column.name)
-            if inner is None:
-                return None
-            return derived_from(rules, inner[0], Column(inner[1], inner[0].schema[inner[1]]))
+            place = id(rows), column.name
+            if place not in known:
+                inner = _input_of(rows.source, column.name)
+                known[place] = (
+                    None
+                    if inner is None
+                    else derived_from(rules, inner[0], Column(inner[1], inner[0].schema[inner[1]]), known)
+                )
+            return known[place]
         found = rules_of(rules, rows.source)
         return None if found is None else found.bounds.get(column.name)
 

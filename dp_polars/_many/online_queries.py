@@ -73,9 +73,13 @@ class OnlineQueries:
             return [self._stream.ask(*self._predicates.cells(condition)) for condition in checked]
 
     def _asking(self, predicates: list[ExpressionLike]) -> AbstractContextManager[None]:
-        """Keep what an analyst asks in the audit log."""
+        """Record what an analyst asks in the audit log."""
         questions = self._stream.questions
-        return nullcontext() if questions is None else questions.asking([asked_text(one) for one in predicates])
+        return (
+            nullcontext()
+            if questions is None
+            else questions.asking([asked_text(predicate) for predicate in predicates])
+        )
 
     @no_panics
     def distribution(self) -> pl.DataFrame:

@@ -114,7 +114,7 @@ class OnlineStream:
         if self._guard.inherited():
             raise InvalidParameterError(
                 "These online queries were opened by the process that this one was forked from, which may still ask "
-                "them: two copies would answer for the price of one. Ask there, or open others here."
+                "them: two copies would answer for the price of one. Ask there, or open new ones here."
             )
 
     def ask(self, axes: tuple[int, ...], mask: Mask) -> OnlineAnswer:

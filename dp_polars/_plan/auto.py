@@ -56,8 +56,8 @@ _MOST = 4096  # the largest cap that is considered
 _UNKNOWN_GROUPS = 32  # assumed number of groups where keys are discovered
 _BOUND_OVER_MEAN = 4  # assumed ratio of a bound to a typical value
 _LIKELY_GROUPS = 20  # assumed number of groups of one unit if neither their cap nor the keys are known
-# Up to so many likely groups of a unit (three public keys), Gaussian noise has one cap on the rows in all of them, too.
-# Over made-up people of many kinds, one cap and two are equally good there: `tests/benchmarks/caps.py`.
+# If a unit has at most this many likely groups (up to three public keys), Gaussian noise, too, gets one cap on the rows
+# in all groups. On synthetic people of many kinds, one cap and two are equally good there: `tests/benchmarks/caps.py`.
 _FEW_GROUPS = 1
 _LIKELY_PART = 3  # a unit is assumed to have one in three of the public keys
 _STEPS = tuple(Fraction(quarters, 4) for quarters in (4, 5, 6, 8, 10, 12, 16, 20, 24, 32))
@@ -257,8 +257,8 @@ def likely_groups(query: Query) -> int:
     """Return how many groups a unit is likely to have: the cap if it is known, or a guess.
 
     The guess decides between Laplace and Gaussian noise. If a single answer is asked for, Laplace noise is three times
-    better than Gaussian noise for units with one group, and about as good for units with 11. If the rows in all groups
-    have one cap, noise is that of units with one group.
+    better than Gaussian noise for units with one group, and about as good for units with 11. If one cap
+    limits the rows in all groups, the noise is that of units with one group.
     """
     if query.across and may_cap_across(query):
         return 1

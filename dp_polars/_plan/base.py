@@ -20,6 +20,7 @@ from dp_polars._display.text import budget_text, escaped, one_line, percent
 from dp_polars._expressions.readable import readable
 from dp_polars._plan.query import UNIT_STEP, Spend
 from dp_polars._plan.spend import Wanted, allot
+from dp_polars._session.accounts import chosen_account
 from dp_polars._session.cost import NOTHING, Cost, alone_text
 from dp_polars._session.filters import cost_of_share, part_of, share_left, times_left
 from dp_polars._session.prices import check_price
@@ -33,7 +34,7 @@ COUNTED = "counted"
 """The name of the note on a price."""
 
 USUALLY = "19 times out of 20"
-"""The confidence of every error that a plan gives in short."""
+"""The confidence of the errors in the one-sentence form of a plan."""
 
 
 class Subject(Protocol):
@@ -129,9 +130,13 @@ class BasePlan(AsTable):
         """Return what the question may cost, as the user said it; None if the plan doesn't keep it."""
         return None
 
+    def groups_of_a_unit(self) -> int | None:
+        """Return the number of groups that a unit counts in at most, or None if there is no such number."""
+        return None
+
     def counted_rows(self) -> Facts:
         """Return the row on why the price is another part of the budget than the spend names, if it is."""
-        text = counted_text(self.terms, self.cost, self.spent, self.asked_spend())
+        text = counted_text(self.terms, self.cost, self.spent, self.asked_spend(), self.groups_of_a_unit())
         return [] if text is None else [(COUNTED, text)]
 
     def notes(self) -> Facts:
@@ -139,7 +144,7 @@ class BasePlan(AsTable):
         return self.counted_rows()
 
     def notes_for_readers(self) -> Facts:
-        """Return the notes for somebody who reads the answer and has not asked for it."""
+        """Return the notes for readers of the answer who did not ask the question themselves."""
         return [(name, text) for name, text in self.notes() if name != COUNTED]
 
     def facts(self) -> Facts:
@@ -158,7 +163,7 @@ class BasePlan(AsTable):
         return f"{title[0].upper()}{title[1:]}{where_text(self.subject().steps)}"
 
     def asked(self) -> str:
-        """Return the question in a few words, without what was only added to it."""
+        """Return the question in a few words, without the counts that options add to it."""
         return self.title()
 
     def caps_in_short(self) -> str:
@@ -328,12 +333,12 @@ def price_text(terms: Terms, cost: Cost, spent: Cost) -> str:
     return f"{text}; it does not fit, because {budget_text(share_left(terms, spent))} is left"
 
 
-def counted_text(terms: Terms, cost: Cost, spent: Cost, spend: Spend | None) -> str | None:
+def counted_text(terms: Terms, cost: Cost, spent: Cost, spend: Spend | None, groups: int | None = None) -> str | None:
     """Return why a release uses another part of the budget than its spend names; None if it doesn't, or uses less.
 
     A session with delta keeps two accounts, and the one that has used less counts (see `share_of`). So a spend that is
     a tenth of one account can be more, or less, than a tenth of the budget. This depends on the plan and on public
-    prices alone.
+    prices alone. `groups` is the number of groups that a unit counts in at most.
     """
     if spend is None or terms.measure != "approximate" or terms.epsilon is None:
         return None
@@ -352,8 +357,22 @@ def counted_text(terms: Terms, cost: Cost, spent: Cost, spend: Spend | None) -> 
         return None
     own, other = ("epsilons", "rhos") if terms.share_account == "epsilon" else ("rhos", "epsilons")
     return (
-        f"{percent(float(spend.share))} of the sum of {own}, as asked; less of the sum of {other} was used before, and "
-        "the smaller of the two is the part of the budget"
+        f"{percent(float(spend.share))} of the sum of {own}, as asked; less of the sum of {other} is used in all, so "
+        f"that one counts{_other_account(terms, cost, spend.share, groups)}"
+    )
+
+
+def _other_account(terms: Terms, cost: Cost, share: Fraction, groups: int | None) -> str:
+    """Return what to say if a session with another `max_groups` would count in rhos, with clearly less noise."""
+    if terms.share_account != "epsilon" or groups is None or share.numerator != 1 or cost.rho == 0:
+        return ""
+    if chosen_account(terms, share.denominator, groups) != "rho":
+        return ""
+    less = math.sqrt(share * terms.rho_allowed / cost.rho)
+    if less < 1.2:
+        return ""
+    return (
+        f"; opened with max_groups={groups}, the session would share rhos, with about {less:.2g} times less noise here"
     )
 
 

@@ -1,4 +1,4 @@
-"""The caps on what one unit contributes: how many groups, how many rows in each, and the reason for each cap."""
+"""The caps on what one unit contributes: how many groups, how many rows in each or in all, and why."""
 
 from __future__ import annotations
 

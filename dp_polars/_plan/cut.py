@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from dp_polars._aggregates.base import RowRule, Shape
 from dp_polars._aggregates.cut import CUT_BY_BOUNDS, CUT_BY_CAP
 from dp_polars._display.text import listed, percent
-from dp_polars._plan.query import SQL_STEP
-from dp_polars._plan.units_needed import rows_cap_name
+from dp_polars._plan.units_needed import is_in_sql, rows_cap_name
 
 if TYPE_CHECKING:
     from dp_polars._plan.plan import Plan
@@ -86,7 +84,7 @@ def _where(plan: Plan, group: str) -> str:
 
 def _ways(plan: Plan, unknown: list[str], *, counted: bool) -> str:
     """Return how to learn what is cut off. `cut=True` counts only rows beyond a cap and values outside bounds."""
-    in_sql = any(json.loads(step)[0] == SQL_STEP for step in plan.query.steps if step.startswith("["))
+    in_sql = is_in_sql(plan)
     profile = "SUMMARIZE the table" if in_sql else "adopt a profile (df.dp.profile)"
     countable = {"max_rows_per_group": CUT_BY_CAP, "max_rows": CUT_BY_CAP, "bounds": CUT_BY_BOUNDS}
     found = [] if counted else [f"dp_{countable[name]}()" for name in unknown if name in countable]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
-from dp_polars._aggregates.base import RowRule
+from dp_polars._aggregates.base import Aggregate, RowRule
 from dp_polars._aggregates.values import Value
 from dp_polars._display.text import amount, listed, one_line
 from dp_polars._plan.auto import depends_on
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dp_polars._plan.plan import Measurement, Plan
 
 _HIDDEN = ("cut_by_",)
-"""How the names of answers begin that are beside the point of a question."""
+"""The prefixes of answers that the one-sentence form of a plan leaves out."""
 _Shown = TypeVar("_Shown")
 _WORDS = {"rows": "count", "distinct values": "distinct values", "rows by bin": "bins"}
 
@@ -79,7 +79,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
         whose = f" of {name}" if several or len(errors) > 1 else ""
         noise = "privacy noise, not what caps and bounds cut off"
         size = f", in a group of {plan.if_rows:,} rows spread evenly between the bounds" if name in in_group else ""
-        text = f"within {error:.6g} for 95 % of answers{size} ({noise})"
+        text = f"within {amount(error, 6)} for 95 % of answers{size} ({noise})"
         if math.isinf(error):
             text = f"unlimited: in a group of {plan.if_rows:,} rows the noise can hide the answer"
         rows.append((f"expected error{whose}", text))
@@ -178,9 +178,24 @@ def _vague_error(compiled: CompiledAggregate, plan: Plan, several: bool) -> list
             measurement.grid.step * compiled.aggregate.values[0].unit
         )
         off = measurement.error(0.975) / measurement.statistic.whole * width
-        text = compiled.aggregate.error_per_row(off)
+        text = _error_by_rows(compiled.aggregate, off, width)
         return [] if text is None else [(name, text)]
     return []
+
+
+def _error_by_rows(aggregate: Aggregate, error: float, width: float) -> str | None:
+    """Return the error of a sum divided by the rows of a group: in a group that makes it useful, and in general.
+
+    A tenth of the distance between the bounds is where an answer begins to be useful. The division is a good
+    approximation from there on. In smaller groups the noise of the count matters as well.
+    """
+    rows = rounded_up(max(1, math.ceil(10 * error / width))) if width else 1
+    useful = aggregate.error_in_words(amount(error / rows))
+    general = aggregate.error_in_words(f"{amount(error)} / n")
+    if useful is None:
+        return None
+    often = f"{USUALLY}, and further off in smaller ones"
+    return f"{useful} in a group in which {rows:,} rows count, {often} ({general} with n rows)"
 
 
 def _rank_text(measurement: Measurement) -> str:
@@ -193,7 +208,11 @@ def _rank_text(measurement: Measurement) -> str:
         return f"ranks within {off:,} rows of the wanted ones in 95 % of groups, if few rows share a value"
     if statistic.targets[0] in (0, 1):
         return f"at most {off:,} rows lie beyond the answer in 95 % of groups"
-    return f"a rank within {off:,} rows of the wanted one in 95 % of groups"
+    fewest = math.ceil(off / max(statistic.targets[0], 1 - statistic.targets[0]))
+    return (
+        f"a rank within {off:,} rows of the wanted one in 95 % of groups, so the answer can be anything in a group of "
+        f"fewer than about {rounded_up(fewest):,} rows"
+    )
 
 
 def _different(given: Iterable[_Shown]) -> list[_Shown]:
@@ -229,8 +248,11 @@ def unreliable_texts(plan: Plan) -> list[tuple[str, str]]:
     return found
 
 
-def small_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on groups that are too small for their noise. All of this is public or released."""
+def small_rows(plan: Plan, ways: bool = True) -> list[tuple[str, str]]:
+    """Return the rows on groups that are too small for their noise. All of this is public or released.
+
+    Without `ways`, they don't say what would help.
+    """
     found = []
     for one in plan.too_small:
         more = ", ..." if one.count > len(one.names) else ""
@@ -238,7 +260,7 @@ def small_rows(plan: Plan) -> list[tuple[str, str]]:
         where = f" in {one.count:,} of {one.of:,} groups{named}" if plan.query.keys else ""
         fewer = ", or merge groups" if plan.query.keys else ""
         text = f"the {one.answer} tells next to nothing{where}: its noise is large against its range"
-        found.append(("too small", f"{text}; spend more, narrow the bounds, lower the caps{fewer}"))
+        found.append(("too small", f"{text}; spend more, narrow the bounds, lower the caps{fewer}" if ways else text))
     return found
 
 

@@ -69,7 +69,7 @@ def _add_series(digest: Any, column: pl.Series) -> None:
 
 
 def _places_and_bytes(array: Any) -> tuple[NDArray[np.int64], memoryview]:
-    """Return where the texts of an Arrow array without nulls begin and end, and the bytes of all of them."""
+    """Return where the texts of an Arrow array without nulls begin and end, and the bytes of all texts."""
     _, offsets, values = array.buffers()
     if not len(array):
         return np.zeros(1, np.int64), memoryview(b"")

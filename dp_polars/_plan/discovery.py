@@ -82,7 +82,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rule:
-    """A rule as a candidate whose loss is at least `least`. The rule is made when its loss matters: that takes long."""
+    """A rule as a candidate whose loss is at least `least`. It is made only if its loss matters, for speed."""
 
     least: float
     price: float
@@ -133,7 +133,7 @@ def best_ways(
 
 
 def _made(ways: dict[int, Candidate | _Rule], place: int) -> Candidate | None:
-    """Put the candidate of a rule in its place, unless it is there already or the spend is too small for it."""
+    """Replace a rule by its candidate, and drop it if the spend is too small. Return the candidate."""
     way = ways.get(place)
     made = way.candidate() if isinstance(way, _Rule) else way
     if made is None:

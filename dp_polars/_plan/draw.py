@@ -113,6 +113,7 @@ def _estimates(plan: Plan, written: Writer) -> dict[str, Any]:
         "aggregates": written(ordered),
         "max_groups": query.max_groups,
         "max_rows": query.max_rows,
+        **({"across": True} if query.across else {}),  # as ledgers had it before this option
         "constant_keys": [key.constant_per_unit for key in query.keys],
         "min_units": query.min_units,
         "integer_unit": query.integer_unit,

@@ -48,7 +48,7 @@ from dp_polars._plan.rollup import with_totals
 from dp_polars._plan.sensitivity import Sensitivity
 from dp_polars._plan.spend import Allowance, Measure, Noise, Wanted, allot, allowances_of, no_option
 from dp_polars._plan.statistics import Compilation, CompiledAggregate, Form, Statistic, Way
-from dp_polars._plan.units_needed import needed_rows
+from dp_polars._plan.units_needed import SMALLER, needed_rows
 from dp_polars._session.cost import Cost
 from dp_polars._session.filters import share_of
 from dp_polars._session.prices import check_price
@@ -160,6 +160,10 @@ class Plan(StoredPlan):
     def subject(self) -> Query:
         """Return whose rows the question is about."""
         return self.query
+
+    def groups_of_a_unit(self) -> int | None:
+        """Return the number of groups that a unit counts in at most, or None if it is still to be estimated."""
+        return None if self.estimates and not self.estimated else self.bounds.max_groups
 
     def asked_spend(self) -> Spend:
         """Return what the question may cost, as the user said it."""
@@ -289,12 +293,14 @@ class Plan(StoredPlan):
 
     def notes(self) -> Facts:
         """Return what a reader of the answer should know besides its noise."""
-        return [*self.counted_rows(), *self.unreliable_rows(), *self.small_rows(), *self.cut_rows()]
+        rows = [*self.counted_rows(), *self.unreliable_rows(), *self.small_rows(), *self.cut_rows()]
+        return [*self.needed_rows(), *rows]
 
     def notes_for_readers(self) -> Facts:
-        """Return the notes for somebody who reads the answer: not how to learn what is unknown."""
+        """Return the notes for readers of the answer, without advice on how to learn what is unknown."""
         cut = {CUT: cut_text(self, ways=False)}
-        return [(name, cut.get(name) or text) for name, text in super().notes_for_readers()]
+        rows = [*self.needed_rows(), *self.unreliable_rows(), *small_rows(self, ways=False), *self.cut_rows()]
+        return [(name, cut.get(name) or text) for name, text in rows if name != SMALLER]
 
     def asked(self) -> str:
         """Return the question in a few words, without the counts of cut units that `cut=True` adds."""

@@ -77,7 +77,7 @@ class Query:
         Whether steps within a unit leave no more groups or rows than the cap allows, so that it cuts nothing off. It is
         enforced all the same.
     across
-        Whether `max_rows` caps the rows of a unit in all groups together. Then a cap on groups applies besides only if
+        Whether `max_rows` caps the rows of a unit in all groups together. Then a cap on groups also applies only if
         `max_groups` is a number.
     min_units
         If keys are discovered, groups with fewer units are suppressed.

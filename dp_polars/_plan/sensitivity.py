@@ -6,13 +6,13 @@ its groups and the new one enters as many others. A sum that both of them touch 
 w = rows * (max(high, 0) - min(low, 0)), because a filter or a null may leave out either. With a public domain of K
 keys, both touch at least 2 * max_groups - K of the same groups. A group of t units moves the answers t times as far.
 
-If one cap is on the rows in all groups together, what a unit adds to all groups has sizes that sum to at most c. So
+If the cap is on the rows in all groups together, what a unit adds to all groups has sizes that sum to at most c. So
 the answers move by at most c in the L1 norm, and no further in the L2 norm. If the unit is replaced, the change is a
 convex combination of changes in which all rows of the old unit lie in one group and all rows of the new one in one
 group, with values at the bounds or left out. If these are two groups, the answers move by c in each, and otherwise by
 at most w in one. Norms are convex, so no other change is larger. This holds for counts of kept rows, by bin or of
 distinct values, as well, with c = w = rows: a unit keeps at most so many rows, or values, in all groups together. A cap
-on groups may be enforced besides. It leaves a unit fewer groups, so nothing moves further.
+on groups may be enforced as well. It leaves a unit fewer groups, so nothing moves further.
 
 Counts of units and sums of one clipped total per unit are not bounded by a cap on rows: a unit has one in each of its
 groups. Keys that are discovered need a cap on groups even if rows are capped, because the threshold must hide every

@@ -5,8 +5,11 @@ Everything here follows from the plan, which is public.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING
+
+from dp_polars._plan.query import SQL_STEP
 
 if TYPE_CHECKING:
     from dp_polars._plan.plan import Plan
@@ -43,9 +46,12 @@ def needed_rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.units_needed is None:
         found = _rows_by_caps(plan)
     else:
-        found = [("units needed", f"{plan.units_needed}{_each(plan)} {_EVEN}")]
-    return [*found, ("smaller groups", f"appear with {_better(plan)}")]
+        found = [("units needed", f"{plan.units_needed:,}{_each(plan)} {_EVEN}")]
+    return [*found, (SMALLER, f"appear with {_better(plan)}")]
 
+
+SMALLER = "smaller groups"
+"""The name of the row that says what would let smaller groups appear."""
 
 _EVEN = "for a group to appear half the time"
 
@@ -57,9 +63,9 @@ def _rows_by_caps(plan: Plan) -> list[tuple[str, str]]:
         entries = [(cap, units) for other, cap, units in table if other == groups]
         name = next((name for name in ("max_rows", "max_rows_per_group") if name in unknown), None)
         if name is not None:
-            text = ", ".join(f"{units} if {name} is {cap}" for cap, units in entries)
+            text = ", ".join(f"{units:,} if {name} is {cap:,}" for cap, units in entries)
         else:
-            text = f"{entries[0][1]} {_EVEN}"
+            text = f"{entries[0][1]:,} {_EVEN}"
         found.append((f"units needed if max_groups is {groups}" if "max_groups" in unknown else "units needed", text))
     return found
 
@@ -79,7 +85,13 @@ def _max_rows(plan: Plan) -> int:
 
 def rows_cap_name(plan: Plan) -> str:
     """Return the name of the option that caps the rows of a unit."""
-    return "max_rows" if plan.query.across else "max_rows_per_group"
+    said = any(compiled.cap.rule.startswith("max_rows ") for compiled in plan.compiled)  # without keys, both are one
+    return "max_rows" if plan.query.across or said else "max_rows_per_group"
+
+
+def is_in_sql(plan: Plan) -> bool:
+    """Tell whether a question was asked in SQL, where options are written in another way."""
+    return any(json.loads(step)[0] == SQL_STEP for step in plan.query.steps if step.startswith("["))
 
 
 def _better(plan: Plan) -> str:
@@ -88,7 +100,8 @@ def _better(plan: Plan) -> str:
     caps += [rows_cap_name(plan)] if _max_rows(plan) > 1 else []
     caps += ["min_units"] if plan.query.min_units > 1 else []
     ways = ["a larger spend or delta", *([f"a smaller {' or '.join(caps)}"] if caps else [])]
-    return f"{', '.join(ways)}, or public keys (keys=)"
+    keys = "keys := [...] in the private aggregate" if is_in_sql(plan) else "keys="
+    return f"{', '.join(ways)}, or public keys ({keys})"
 
 
 def nothing_shown_text(plan: Plan, label: str) -> str:
@@ -97,5 +110,5 @@ def nothing_shown_text(plan: Plan, label: str) -> str:
     `label` is the label of the release.
     """
     units = plan.units_needed
-    needed = "" if units is None else f" A group needs {units} units{_each(plan)} to appear half the time."
+    needed = "" if units is None else f" A group needs {units:,} units{_each(plan)} to appear half the time."
     return f"No group is shown: {label}. The charge stays.{needed} Smaller groups appear with {_better(plan)}."

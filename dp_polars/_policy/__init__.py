@@ -7,5 +7,6 @@
 - `analyst`: the connection of an analyst, which can ask but can't declare anything.
 - `draft`: a first draft of a policy, from schemas alone.
 
-May import: every package except `_cli` and `_audit`. Imported only by `_cli` and by `dp_polars` itself.
+May import: every package except `_cli` and `_audit`. Imported only by `_cli`, `dbt`, `ibis`,
+`sqlalchemy` and `dp_polars` itself.
 """

@@ -47,7 +47,7 @@ class AnalystConnection:
 
     @property
     def spent(self) -> Budget:
-        """What this analyst has spent; without a section [analysts], what everybody has."""
+        """The budget that this analyst has spent; without a section [analysts], that everybody has spent."""
         return self._connection._session.spent
 
     @property

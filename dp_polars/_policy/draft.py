@@ -218,7 +218,7 @@ def _kind(dtype: pl.DataType) -> str:
 def _likely_units(tables: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the columns that may identify people, the likeliest first. They hold numbers or texts.
 
-    A column that is called like people comes first if it ends with id, then if more tables have it.
+    Among the columns with a name for people, those that end with id come first, then those that more tables have.
     """
 
     def rank(name: str) -> tuple[bool, int, str]:

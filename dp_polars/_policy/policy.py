@@ -245,16 +245,16 @@ class Policy:
             renamed = ", ".join(f"{ours} is called {here}" for ours, here in named)
             lines.append(f"  unit: {renamed or table.unit}")
         caps = [f"{cap} {most}" for cap, most in table.caps.items() if most is not None]
-        lines.append(f"  caps: {', '.join(caps) or 'none: each question says its own'}")
+        lines.append(f"  caps: {', '.join(caps) or 'none: each question says its rules'}")
         lines += [f"  data_version: {table.data_version}"] if table.data_version is not None else []
-        for column, own in table.columns.items():
-            said = [] if own.ask else ["may not be asked"]
-            if own.bounds is not None:
+        for column, rules in table.columns.items():
+            said = [] if rules.ask else ["may not be asked"]
+            if rules.bounds is not None:
                 said.append(
-                    "bounds are estimated" if own.bounds == "auto" else f"from {own.bounds[0]} to {own.bounds[1]}"
+                    "bounds are estimated" if rules.bounds == "auto" else f"from {rules.bounds[0]} to {rules.bounds[1]}"
                 )
             keys = self._lists.get(name, {}).get(column)
-            said += [f"{len(keys)} public keys"] if keys is not None else ["keys by its type"] if own.keys else []
+            said += [f"{len(keys)} public keys"] if keys is not None else ["keys by its type"] if rules.keys else []
             lines.append(f"  {column}: {', '.join(said)}")
         others = [column for column in self._columns.get(name, []) if column not in table.columns]
         lines += [f"  no rules, so it may be asked: {', '.join(others)}"] if others else []
@@ -339,7 +339,7 @@ class Policy:
         return connection if analyst is None else AnalystConnection(connection, analyst)
 
     def _guarded_connection(self, analyst: str | None = None, **spend: Number | None) -> GuardedConnection:
-        """Return a connection as the owner has it, for `dp.connect(policy)` and the command line."""
+        """Return the connection of the owner or of an analyst, for `dp.connect(policy)` and the command line."""
         session = self._session_of(analyst)
         return GuardedConnection(self._database(session, analyst), session, spend=spend)
 
@@ -562,14 +562,14 @@ class Policy:
         catalog: Catalog,
         problems: list[PolicyProblem],
     ) -> None:
-        for column, own in table.columns.items():
+        for column, rules in table.columns.items():
             line = partial(self._document.line, "tables", name, "columns", column)
             if column not in columns[name]:
                 same = [one for one in columns[name] if folded(one) == folded(column)]
                 hint = f" Did you mean {same[0]}?" if same else f" It has {', '.join(columns[name])}."
                 problems.append(PolicyProblem(line(), f"{name} has no column {ascii(column)[1:-1]}.{hint}"))
                 continue
-            if own.bounds is None and own.keys is None:
+            if rules.bounds is None and rules.keys is None:
                 continue
             meant = catalog.known_table(self._keys[name]).columns[column]
             if not isinstance(meant, TableColumn):
@@ -578,15 +578,15 @@ class Policy:
                 )
                 continue
             try:
-                if own.bounds == "auto":
+                if rules.bounds == "auto":
                     _check_estimated(column, meant.dtype)
-                elif own.bounds is not None:
-                    stored_bounds(own.bounds, column, meant.dtype, "the policy", can_estimate=False)
+                elif rules.bounds is not None:
+                    stored_bounds(rules.bounds, column, meant.dtype, "the policy", can_estimate=False)
             except DPError as error:
                 problems.append(PolicyProblem(line("bounds"), str(error)))
             try:
-                if own.keys is not None:
-                    self._list_keys(name, column, meant.dtype, own.keys, catalog)
+                if rules.keys is not None:
+                    self._list_keys(name, column, meant.dtype, rules.keys, catalog)
             except DPError as error:
                 problems.append(PolicyProblem(line("keys"), f"{column}: {error}"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Never, TypeVar
 
 import polars as pl
@@ -50,7 +50,13 @@ class ProfileQuestion(Question[ProfilePlan]):
 
     def release(self, identity: Identity) -> Release:
         """Return the stored release of this profile, or charge its price and make one."""
-        return run_profile(self.plan, self.rows, self.session, identity=identity, fresh=self.fresh, engine=self.engine)
+        release = run_profile(
+            self.plan, self.rows, self.session, identity=identity, fresh=self.fresh, engine=self.engine
+        )
+        profile = TableProfile(release)
+        if not profile.plan.learned:
+            self.session.remember(release, replace(profile.plan, learned=tuple(profile.learned())))
+        return release
 
     def answer(self, origin: Origin) -> TableProfile:
         """Return the profile. It is made at once, for a LazyFrame too."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -158,6 +158,8 @@ class ProfilePlan(FramePlan, StoredPlan):
     identity, source_unit, source_keys
         The identity of the table, and its unit and keys as expressions over its columns, by which a session finds
         adopted suggestions. None if they are not known.
+    learned
+        Once noisy numbers are released: what they say, as the profile prints it.
 
     Examples
     --------
@@ -177,6 +179,7 @@ class ProfilePlan(FramePlan, StoredPlan):
     identity: bytes | None
     source_unit: tuple[str | None, ...]
     source_keys: tuple[str, ...] | None
+    learned: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def title(self) -> str:
         """Return the question in a few words."""
@@ -209,6 +212,11 @@ class ProfilePlan(FramePlan, StoredPlan):
         """Return what a part measures, with the name of its column."""
         return part.what if part.column is None else f"{part.what} of {self.columns[part.column].name}"
 
+    def notes(self) -> Facts:
+        """Return what a reader of the answer should know besides its noise."""
+        why = dict(self.learned).get("reliable")
+        return [*super().notes(), *([] if why is None else [("unreliable", why.removeprefix("no: "))])]
+
     def noise_in_short(self) -> str:
         """Return what hides a unit in the profile, in a few words."""
         kinds = dict.fromkeys(part.noise.mechanism.capitalize() for part in self.parts)
@@ -228,7 +236,7 @@ class ProfilePlan(FramePlan, StoredPlan):
             bins = f", {part.size} bins" if part.size > 1 else ""
             share = f"discrete {law}, {float(part.share):.1%} of the spend"
             said.append(
-                (self.subtitle(part), f"{change}{bins}; each count within {part.error():.6g} for 95 % ({share})")
+                (self.subtitle(part), f"{change}{bins}; each count within {amount(part.error(), 6)} for 95 % ({share})")
             )
         return said
 

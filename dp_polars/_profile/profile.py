@@ -351,12 +351,18 @@ class TableProfile(AsTable):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the profile as rows of text: what was found, what is suggested, and how far to trust it."""
-        units = self._part("units")
-        said = [
+        return [
             ("profile", self.plan.title().removeprefix("profile").strip() or "of the units"),
             ("protects", self.plan.protects()),
-            ("units", f"{self.units:,} (within {units.error():,.6g} for 95 % of profiles)"),
+            *self.learned(),
+            ("price", self.plan.price()),
+            *self.plan.counted_rows(),
         ]
+
+    def learned(self) -> list[tuple[str, str]]:
+        """Return what the noisy numbers say, as rows of text."""
+        units = self._part("units")
+        said = [("units", f"{self.units:,} (within {units.error():,.6g} for 95 % of profiles)")]
         for part in self.plan.parts:
             if part.what in ("rows per unit", "groups per unit", "rows per unit and group"):
                 *_, half, most, nearly = self._count_quantiles(part)
@@ -378,7 +384,6 @@ class TableProfile(AsTable):
         said.append(("hidden", self._hidden()))
         if not self.reliable:
             said.append(("reliable", self.unreliable()))
-        said += [("price", self.plan.price()), *self.plan.counted_rows()]
         return said
 
     def _column_text(self, place: int) -> str:

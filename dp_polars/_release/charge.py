@@ -167,7 +167,7 @@ class OpenQuestions:
 
     @contextlib.contextmanager
     def asking(self, queries: Sequence[object]) -> Iterator[None]:
-        """Let the audit log have an entry for what an analyst asks within the block, answered or refused."""
+        """Record what an analyst asks within the block in the audit log, answered or refused."""
         if self._session.analyst_name is None:
             yield
             return

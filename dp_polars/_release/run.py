@@ -47,7 +47,7 @@ def run_plan(make: QueryRun, session: Session, *, identity: Identity, fresh: boo
 
 def warn_of_estimates(plan: Plan) -> None:
     """Warn of caps and bounds that were estimated from too few units. Their answers may be wrong by any amount."""
-    for name, why in unreliable_texts(plan):
+    for name, why in unreliable_texts(plan) if plan.estimated else ():
         advice = f"{name}=" if " " not in name else "max_rows="
         advice = "bounds=" if name.startswith("bounds") else advice
         warnings.warn(

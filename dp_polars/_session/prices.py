@@ -168,7 +168,7 @@ def _epsilon_of_rho(terms: Terms, rho: Fraction) -> Fraction | float:
 @lru_cache(maxsize=256)
 def epsilon_of_rho(rho: Fraction) -> Fraction | None:
     """Return the largest epsilon of a pure release that costs at most this rho, or None if there is none."""
-    # A float is at most rho if it is at most the largest float that is. Comparing floats makes the search cheap.
+    # A float is at most rho if it is at most the largest float that does not exceed rho. Comparing floats is cheap.
     most = float(rho)
     if Fraction(most) > rho:
         most = math.nextafter(most, 0.0)

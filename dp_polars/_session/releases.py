@@ -367,7 +367,8 @@ def as_shown(frame: pl.DataFrame) -> pl.DataFrame:
     if not isinstance(frame, pl.DataFrame):
         raise InvalidDataError(f"A release must be a Polars DataFrame or Series, got {type(frame).__name__}.")
     if frame.width and frame.estimated_size() <= _FEW_BYTES and all(map(_is_plain, frame.dtypes)):
-        return pl.DataFrame([pl.Series(column.name, column.to_list(), column.dtype) for column in frame])
+        # By name, because Polars gives a list of columns new names where they have none.
+        return pl.DataFrame({column.name: pl.Series(column.name, column.to_list(), column.dtype) for column in frame})
     if any(isinstance(dtype, pl.Categorical) for dtype in frame.schema.values()):
         frame = frame.with_columns(cs.categorical().cast(pl.String))
     unfit = [name for name, dtype in frame.schema.items() if "Categorical" in str(dtype) or dtype == pl.Object]
@@ -388,10 +389,10 @@ def _is_plain(dtype: pl.DataType) -> bool:
 
 
 def _written(frame: pl.DataFrame, *, streamed: bool) -> bytes:
-    """Return a frame as Arrow IPC bytes: a file, or the stream that takes Polars a tenth of the time.
+    """Return a frame as Arrow IPC bytes: a file, or a stream, which Polars handles in a tenth of the time.
 
-    Files of ledgers hold files, which older versions read as well. A ledger in memory needs to last no longer than its
-    process.
+    The ledger in a file stores files, which older versions can read. A ledger in memory ends with its process, so it
+    stores streams.
     """
     buffer = io.BytesIO()
     with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):

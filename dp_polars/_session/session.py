@@ -421,15 +421,16 @@ class Session:
         if question is not None:
             question.noted = True
             asked = question.text or f"{question.steps}{asked}"
-        whole = asked[:_LONGEST_QUESTION].encode("utf-8", "backslashreplace").decode()  # halves of characters
+        # Half of a surrogate pair can't be stored.
+        whole = asked[:_LONGEST_QUESTION].encode("utf-8", "backslashreplace").decode()
         return Asker(self._analyst or "", whole)
 
     @contextmanager
     def _asking(self, described: str, *, statement: str | None = None, steps: str = "") -> Iterator[_Asked]:
-        """Let the audit log have an entry for a question that is asked within the block, whatever comes of it.
+        """Record a question that is asked within the block in the audit log, whatever comes of it.
 
         `statement` is the question as it was asked. Without it, an entry has the `steps` before the question and the
-        label of what was charged, or `described` if it was refused. An error of the library itself is an entry, too.
+        label of what was charged, or `described` if it was refused. An error of the library itself is recorded, too.
         """
         question = _Asked(statement, steps)
         token = _ASKED.set(question)
@@ -1025,7 +1026,7 @@ _ASKED: ContextVar[_Asked | None] = ContextVar("dp_polars_asked", default=None)
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a question was refused, in a word that tells nothing of the error's text."""
+    """Return why a question was refused, as one word that reveals nothing of the error's text."""
     if isinstance(error, DPError):
         return str(error.code)
     return "internal-error" if isinstance(error, Exception) else "interrupted"

@@ -18,7 +18,8 @@ A statement passes through these modules, in this order:
 Beside this path:
 
 - `catalog`: tables, views, registered files and frames, and what their owner declared about them;
-- `files`, `text_files`, `frames`: open and identify registered files and frames; `types`: SQL and Polars types;
+- `files`, `text_files`, `delta_tables`, `frames`: open and identify registered files and frames; `file_states`: when
+  a file last changed; `types`: SQL and Polars types;
 - `functions`: the aggregates as functions on a user's own connection (`dp.register`), from the templates in `sql/`;
 - `local_statements`: the two statements of the local model; `summaries`: SUMMARIZE, a profile of private rows;
   `descriptions`: DESCRIBE and SHOW TABLES; `public_facts`: information_schema and dp_budget(); `pivots`: PIVOT of
@@ -26,6 +27,6 @@ Beside this path:
 
 DuckDB computes nothing on private rows. It hands over columns, and `dp_polars._engines` computes.
 
-May import: every package except `_policy`, `_audit` and `_cli`. Imported only by `_policy`, `_cli` and `dp_polars`
-itself.
+May import: every package except `_policy`, `_audit` and `_cli`. Imported only by `_policy`, `_cli`, `ibis` and
+`dp_polars` itself.
 """

@@ -185,7 +185,7 @@ def call_of(node: Node, parser: Parser, parameters: dict[str, Any], sql: str) ->
     elif len(constants) == 2 and bounded:
         said.setdefault("bounds", tuple(constants))
     elif constants:
-        usage = _usage(name, what)
+        usage = _usage(name, what) + (f", or {name}(x, bounds := 'auto')" if bounded and len(values) == 1 else "")
         raise refuse(rest[0], f"{name} takes other arguments: {usage}. Options are given by name: epsilon := 0.1.")
     if isinstance(said.get("bounds"), list):
         said["bounds"] = tuple(said["bounds"])

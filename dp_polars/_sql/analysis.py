@@ -7,7 +7,8 @@ it is ordinary SQL, which runs in the sandbox over the released rows. What isn't
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -79,6 +80,7 @@ OVER_ANSWERS = "ordinary, over answers"
 OVER_PUBLIC_ROWS = "ordinary, over public rows"
 _AGGREGATES = PLAIN_AGGREGATES | {name.split(" ")[0] for name in PLAIN}
 _UNNAMED = "dp_subquery_"
+_PLAIN_ALIAS = re.compile(r"(?!dp_|answer_|cut_by_)[A-Za-z][A-Za-z0-9_]{0,59}")
 _LONGEST_NAME = 60  # characters of an expression that names a key
 """The beginning of the aliases of subqueries that have none."""
 
@@ -535,8 +537,10 @@ class _Analyser:
         nodes = {canonical(item): item for item in _private_calls(node)}
         context = self._context
         calls = [call_of(item, context.parser, context.parameters, context.sql) for item in nodes.values()]
-        answers = [unused_name(f"answer_{number}", [*columns, *aliases_of(node)]) for number in range(len(calls))]
-        shown = _end_columns(ends, dict(zip(nodes, answers, strict=True)), [*columns, *answers, *aliases_of(node)])
+        answers = _answer_names(node, list(nodes), columns, scope, ends)
+        named = {canonical(item): item["alias"] for item in node["select_list"]}
+        taken = [alias for alias, item in aliases_of(node).items() if not _is_named(item, ends, named)]
+        shown = _end_columns(ends, dict(zip(nodes, answers, strict=True)), [*columns, *answers, *taken])
         trees = self._values(calls, relation, reader)
         rows = relation.rows
         for predicate in conditions(node, reader, scope):
@@ -577,10 +581,10 @@ class _Analyser:
             if not is_private_call(item):
                 return None
             given = [
-                {**one, "expression": replaced(one["expression"], value_of)}
-                if fold(one["name"]) in ("keys", "candidates")
-                else one
-                for one in item["arguments"]
+                {**argument, "expression": replaced(argument["expression"], value_of)}
+                if fold(argument["name"]) in ("keys", "candidates")
+                else argument
+                for argument in item["arguments"]
             ]
             return {**item, "arguments": given}
 
@@ -884,6 +888,35 @@ def _expressions(node: Node) -> list[Node]:
 def _of_inner(intervals: WantedIntervals | None) -> WantedIntervals | None:
     """Return what a statement says about intervals, for a SELECT that gets no columns beyond those that it names."""
     return None if intervals is None else replace(intervals, expand=False)
+
+
+def _answer_names(node: Node, calls: list[str], keys: Sequence[str], scope: Scope, ends: IntervalEnds) -> list[str]:
+    """Return the column of each private call in the released frame, which plans, notes and reports show.
+
+    A call that is an item of SELECT by itself has its alias there, unless the alias could mean anything else: a column
+    of the tables, another item, or what only looks like an end of its interval.
+    """
+    aliases = {canonical(item): item["alias"] for item in reversed(node["select_list"]) if item.get("alias")}
+    taken = [
+        fold(item["alias"]) for item in node["select_list"] if item.get("alias") and not _is_named(item, ends, aliases)
+    ]
+    others = {fold(name) for name in [*keys, *(column for table in scope.tables for column in table.columns)]}
+    names: list[str] = []
+    for number, text in enumerate(calls):
+        alias = aliases.get(text, "")
+        folded = fold(alias)
+        clear = _PLAIN_ALIAS.fullmatch(alias) and folded not in others and taken.count(folded) == 1
+        if clear and not any(name.startswith(f"{folded}_") for name in (*taken, *others)):
+            names.append(alias)
+        else:
+            names.append(unused_name(f"answer_{number}", [*keys, *aliases_of(node)]))
+    return names
+
+
+def _is_named(item: Node, ends: IntervalEnds, aliases: dict[str, str]) -> bool:
+    """Tell whether an item is an end of an interval with the name that the released frame gives it, such as n_low."""
+    call, end = ends.columns.get(canonical(item), ("", ""))
+    return call in aliases and item["alias"] == f"{aliases[call]}_{end}"
 
 
 def _end_columns(ends: IntervalEnds, answers: dict[str, str], taken: list[str]) -> dict[str, tuple[str, str, str]]:

@@ -300,10 +300,10 @@ class Catalog:
             "SELECT database_oid, schema_name, view_name, sql FROM system.main.duckdb_views() "
             "WHERE NOT internal AND NOT temporary"
         )
-        for number, schema, own, text in views:
-            if ("table", str(number), fold(schema), fold(own)) != key:
+        for number, schema, view, text in views:
+            if ("table", str(number), fold(schema), fold(view)) != key:
                 continue
-            for written in (own, quoted(own)):
+            for written in (view, quoted(view)):
                 begin = f"CREATE VIEW {written} AS "
                 if text.startswith(begin) and text.endswith(";"):
                     found: Node = without_places(Parser().select(text[len(begin) : -1]))
@@ -446,11 +446,12 @@ class Catalog:
     def _rows(self, table: KnownTable) -> PrivateRows:
         if table.key[0] == "frame":
             return self._database.registered[table.key[1]].private_rows()
-        known = {name: one for name, one in table.columns.items() if isinstance(one, TableColumn)}
+        known = {name: column for name, column in table.columns.items() if isinstance(column, TableColumn)}
         # A view or a generated column may fail on some row. Whether it does must not depend on the analyst's WHERE, so
         # all rows are read.
         stored = table.key in self._stored
-        listed = [name for name, one in known.items() if one.dtype == pl.Boolean or isinstance(one.dtype, pl.Enum)]
+        types = {name: column.dtype for name, column in known.items()}
+        listed = [name for name, dtype in types.items() if dtype == pl.Boolean or isinstance(dtype, pl.Enum)]
         never = self._never_null(table, listed) if listed and stored else frozenset()
         return table_rows(self._snapshot, table.path, known, narrow=stored, never_null=never)
 
@@ -620,7 +621,7 @@ class Catalog:
             cursor.close()
 
     def _run(self, *texts: str) -> list[list[Any]]:
-        """Return the rows of several queries about system tables, which no setting of a cursor matters to.
+        """Return the rows of several queries about system tables. No setting of a cursor changes their answers.
 
         They share a cursor because opening one costs as much as a query.
         """

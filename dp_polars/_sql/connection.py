@@ -354,7 +354,7 @@ class GuardedConnection:
 
     @contextmanager
     def _for_analysts(self) -> Iterator[None]:
-        """Say in an error about a missing cap where a question to a policy's tables has its options."""
+        """Say in an error about a missing cap where a question over a policy's tables takes its options."""
         try:
             yield
         except InvalidParameterError as error:

@@ -425,9 +425,10 @@ _COMPARISONS = {
 
 def _in_one_zone(given: list[Expression]) -> list[Expression]:
     """Return the time of the statement without its zone beside timestamps that have none, which count as UTC."""
-    if not any(one.dtype == pl.Datetime("us") and one.columns for one in given):
+    if not any(value.dtype == pl.Datetime("us") and value.columns for value in given):
         return given
-    return [_without_zone(one) if one.dtype == pl.Datetime("us", "UTC") and not one.columns else one for one in given]
+    in_utc = pl.Datetime("us", "UTC")
+    return [_without_zone(value) if value.dtype == in_utc and not value.columns else value for value in given]
 
 
 def _without_zone(moment: Expression) -> Expression:
@@ -461,7 +462,7 @@ _PRIVATE = {
     "covar_samp": "dp_covar", "approx_top_k": "dp_top_k", "regr_slope": "dp_linear_regression",
     "regr_intercept": "dp_linear_regression", "corr": "dp_corr", "histogram": "dp_histogram",
 }  # fmt: skip
-"""The private aggregate to use in place of one of DuckDB's that has no meaning within a unit here."""
+"""The private aggregates to use in place of aggregates of DuckDB that have no meaning within a unit."""
 
 
 def _no_function(name: str) -> str:

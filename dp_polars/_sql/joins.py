@@ -97,8 +97,8 @@ class _PublicJoin:
             if found is None:
                 raise context.refuse(theirs, "A join with private rows compares whole columns, not parts of them.")
             frame = self._with_key_type(frame, names[found], key)
-            for one in only_if:  # a row that does not meet the condition has a null key, which matches nothing
-                key = apply("case", reader.condition(one), key, Constant(None, key.dtype))
+            for condition in only_if:  # a row that does not meet the condition has a null key, which matches nothing
+                key = apply("case", reader.condition(condition), key, Constant(None, key.dtype))
             only_if = []
             if not isinstance(key, Column):
                 made = unused_name("join_key", rows.schema)
@@ -116,18 +116,18 @@ class _PublicJoin:
         return replace(private, rows=rows, tables=tables, sources=private.sources | public.sources)
 
     def _split(self, others: list[Node]) -> tuple[list[Node], Node | None]:
-        """Return the conditions on the private side of an outer, semi or anti join, and that on its public side."""
+        """Return the conditions on the private side of an outer, semi or anti join, and the one on its public side."""
         private, public = [], []
-        for one in others:
-            sides = self._sides(one)
+        for condition in others:
+            sides = self._sides(condition)
             if sides == {"private"}:
-                private.append(one)
-            elif sides == {"public"} and not any(item["class"] == "SUBQUERY" for item in walk(one)):
-                check_expression(one, self._public_scope)
-                public.append(one)
+                private.append(condition)
+            elif sides == {"public"} and not any(item["class"] == "SUBQUERY" for item in walk(condition)):
+                check_expression(condition, self._public_scope)
+                public.append(condition)
             else:
                 raise self._context.refuse(
-                    one,
+                    condition,
                     "In a LEFT, SEMI or ANTI JOIN with public rows, a condition is an equality, or it reads one of the "
                     "two tables. A condition on both is possible in an inner JOIN.",
                 )

@@ -13,7 +13,7 @@ from dp_polars._sql.relations import Context, PublicRelation
 from dp_polars._sql.syntax_tree import Node, column, fold, select_node, walk, without_places
 
 _MOST = 1_000
-"""Largest number of columns that a PIVOT may make."""
+"""The largest number of columns that a PIVOT may make."""
 
 
 def pivot_select(node: Node, relation: PublicRelation, context: Context) -> Node:
@@ -25,7 +25,7 @@ def pivot_select(node: Node, relation: PublicRelation, context: Context) -> Node
         if pivot.get("pivot_enum") or pivot.get("subquery") or not pivot.get("entries"):
             raise context.refuse(node, "Say which values become columns: PIVOT (sum(n) FOR month IN (1, 2, 3)).")
         if len(pivot["pivot_expressions"]) != 1:
-            raise context.refuse(node, "PIVOT takes one column for each FOR here; write several FOR.")
+            raise context.refuse(node, "PIVOT takes one column per FOR. Write several FOR clauses.")
         keys.append(pivot["pivot_expressions"][0])
         choices.append([_entry(entry, node, context) for entry in pivot["entries"]])
     columns = [name for table in relation.tables for name in table.columns]

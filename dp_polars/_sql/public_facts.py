@@ -184,7 +184,7 @@ def with_budget(tree: Any, session: Session, parser: Parser) -> Any:
         return tree
     if tree.get("type") == "TABLE_FUNCTION":
         if _is_budget(tree.get("function") or {}):
-            raise StatementNotAllowed("The budget is a value and no table: SELECT dp_budget().remaining.")
+            raise StatementNotAllowed("The budget is a value, not a table. Write SELECT dp_budget().remaining.")
         return tree
     if _is_budget(tree):
         fields = ", ".join(

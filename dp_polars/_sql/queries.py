@@ -349,9 +349,10 @@ def _refuse_unknown_ends(planned: PlannedQuery) -> None:
 
 @contextmanager
 def _naming_values(query: SqlQuery, *, always: bool) -> Iterator[None]:
-    """Say in an error about missing bounds which expression lacks them, and the call that would have them.
+    """Say in an error about missing bounds which expression lacks them, and the call that gives them.
 
-    The call is written out for a calculation, and `always` with a policy, where plain SQL has no place for options.
+    The call is written out for a calculation, and with `always` (a policy) also for a column, because plain SQL has no
+    place for options.
     """
     try:
         yield

@@ -117,11 +117,14 @@ def table_relation(node: Node, context: Context) -> Relation:
     name, alias = ".".join(path), node["alias"] or path[-1]
     known = context.catalog.table(path)
     if known is None:
+        there = closest(name, context.catalog.known_names())
+        unseen = (
+            " Temporary tables, frames registered on other connections and uncommitted rows are not visible: create a "
+            "table and commit, or use con.register(name, frame or path)."
+        )
         raise context.refuse(
             node,
-            f"There is no table {name} here{closest(name, context.catalog.known_names())}. Temporary tables, frames "
-            "registered on other connections and uncommitted rows are not visible: create a table and commit, or use "
-            "con.register(name, frame or path).",
+            f"There is no table {name} here{there}.{'' if 'Did you mean' in there else unseen}",
             code="unknown-table",
         )
     if node.get("column_name_alias"):

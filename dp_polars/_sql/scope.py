@@ -74,9 +74,9 @@ class Scope:
         for table in self.tables:  # schema.table.column and catalog.schema.table.column
             for parts in (3, 2):
                 written = tuple(map(fold, names[:parts]))
-                own = table.has(names[parts]) if len(names) > parts else None
-                if own is not None and table.path and written in _spellings(table.path):
-                    return table, own, names[parts + 1 :]
+                column = table.has(names[parts]) if len(names) > parts else None
+                if column is not None and table.path and written in _spellings(table.path):
+                    return table, column, names[parts + 1 :]
         for table in self.tables:
             if len(names) > 1 and fold(table.alias) == fold(names[0]) and (column := table.has(names[1])) is not None:
                 return table, column, names[2:]

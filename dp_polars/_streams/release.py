@@ -63,7 +63,7 @@ class OpenStream:
 
     @property
     def questions(self) -> OpenQuestions:
-        """The guard that is asked before each question."""
+        """The guard that each question passes first."""
         return self._questions
 
     @property

@@ -169,7 +169,7 @@ def least_units(epsilon: Fraction, delta: Fraction, max_groups: int, *, adjacenc
     """Return a number of units below which the rule "auto" shows a group less than half the time. No table is made.
 
     No rule that gives each touched group its share of epsilon and delta shows small groups more often than the optimal
-    one, so Laplace noise needs no look. Gaussian noise spends on all groups together.
+    one, so Laplace noise need not be considered. Gaussian noise spends on all groups together.
     """
     touched, each = _touched(delta, max_groups, adjacency)
     least = _least_even_chance(epsilon / touched, each) * (1 - 1e-9)

@@ -54,7 +54,7 @@ def pure_to_zcdp(epsilon: Number) -> float:
 
 
 def rho_of_pure_loss(rate: float) -> float:
-    """Return the same for an epsilon that was checked. Searches call it many times."""
+    """Return what `pure_to_zcdp` returns, for an epsilon that was checked before. Searches call this many times."""
     return upward(rate * math.tanh(0.5 * rate))
 
 

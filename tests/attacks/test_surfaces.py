@@ -59,6 +59,28 @@ def test_a_label_with_half_a_character_is_an_error_of_ours_before_the_charge():
     assert paying.spent.epsilon == 0
 
 
+def test_a_name_with_half_a_character_is_an_error_of_ours_before_the_charge():
+    paying = session()
+    frame = dp.private(pl.DataFrame({"user": range(9), "x": range(9)}), paying)
+    for ask in (
+        lambda: frame.group_by().agg(**{"half \ud800": dp.count()}, epsilon=0.1),
+        lambda: frame.rename({"x": "half \ud800"}).count(epsilon=0.1),
+        lambda: frame.arms(2, name="half \ud800").count(epsilon=0.1),
+    ):
+        with pytest.raises(dp.InvalidParameterError, match="surrogate"):
+            ask()
+    assert paying.spent.epsilon == 0
+
+
+def test_a_key_without_a_name_keeps_it():
+    """Polars names the columns of a list anew where they have no name, and two columns then had the same."""
+    paying = session()
+    frame = dp.private(pl.DataFrame({"user": range(9), "": ["a"] * 9, "column_0": [1] * 9}), paying)
+    counted = frame.count(["", "column_0"], keys={"": ["a"], "column_0": [1]}, epsilon=0.5)
+    assert counted.columns == ["", "column_0", "count"]
+    assert paying.releases[0].frame.equals(counted)
+
+
 @pytest.mark.parametrize("stored", [b"", b"ARROW1", b"\xff" * 1000, None])
 def test_a_damaged_stored_frame_is_an_error_of_ours(stored):
     paying = session()

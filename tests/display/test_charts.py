@@ -108,6 +108,18 @@ def test_a_notebook_gets_data_and_a_picture_and_nothing_from_the_network():
         assert set(chart._repr_mimebundle_(None, None)) == {"text/html"}
 
 
+def test_no_text_of_a_chart_ends_the_script_that_holds_it():
+    """Altair writes the data of a chart into a page as they are, and anybody may have chosen a key or a label."""
+    evil = "</Script><script>alert(1)<!--"
+    people = pl.DataFrame({"user": range(9), evil: [evil] * 9})
+    release = asked(a_session(), lambda: people.dp.count(evil, keys=[evil], epsilon=0.2, label=f"of {evil}"))
+    page = dp.plot(release).to_html()
+    assert page.count("alert(1)") >= 3  # the key, its name and the title
+    assert "<script>alert" not in page
+    assert "<!--" not in page
+    assert page.lower().count("</script>") == dp.plot(VISITS.head(1).select(n="user")).to_html().count("</script>")
+
+
 def test_without_an_interval_the_expected_error_is_drawn():
     release = asked(a_session(), lambda: VISITS.dp.count("region", keys=REGIONS, epsilon=0.2))
     assert [(row["value"] - row["low"], row["high"] - row["value"]) for row in rows_of(dp.plot(release))] == [

@@ -117,6 +117,29 @@ def test_a_report_of_a_label_a_filter_a_replacement_and_a_choice():
 
 
 @pytest.mark.slow
+def test_a_report_of_a_median_says_when_its_rank_tells_nothing_and_names_no_column_that_is_not_there():
+    session = a_session()
+    VISITS.dp.median("value", bounds=(0, 100), epsilon=0.1, confidence=0.95, session=session)
+    accuracy = session.releases[-1].report().paragraphs[1]
+    assert "the answer can be anything in a group of fewer than about" in accuracy
+    assert "_low" not in accuracy
+    VISITS.dp.median("value", bounds=(0, 100), epsilon=0.1, confidence=0.95, interval="value", session=session)
+    assert "_low and _high" in session.releases[-1].report().paragraphs[1]
+
+
+def test_the_error_of_a_mean_is_told_for_a_group_in_which_it_is_useful():
+    plan = VISITS.dp.preview.mean("value", bounds=(0, 100), epsilon=0.1, session=a_session())
+    useful, general = (
+        r"within ([\d.]+) in a group in which ([\d,]+) rows count, ",
+        r"\(within ([\d,.]+) / n with n rows\)",
+    )
+    found = re.search(f"{useful}.* {general}", plan.in_short())
+    assert found is not None, plan.in_short()
+    error, rows, per_row = (float(text.replace(",", "")) for text in found.groups())
+    assert 9 < error <= 10, "a tenth of the distance between the bounds"
+    assert abs(error * rows / per_row - 1) < 0.01
+
+
 def test_a_report_is_saved_and_a_failure_has_none(tmp_path):
     release = counted()
     release.report().save(tmp_path / "memo.md")

@@ -115,6 +115,8 @@ def test_a_question_can_be_removed() -> None:
 
 
 def test_mistakes_are_explained() -> None:
+    with pytest.raises(dp.InvalidParameterError, match=r"board\.on\(df\.dp\)\.count"):
+        dp.Dashboard([1])  # type: ignore[arg-type]
     with pytest.raises(dp.InvalidParameterError, match="in one way"):
         dp.Dashboard(epsilon=1, share=0.5)
     with pytest.raises(dp.InvalidParameterError, match="greater than 0"):

@@ -203,3 +203,28 @@ def test_the_command_line(tmp_path, capsys):
     code = main(["preview", str(path), "--unit", "who", "--epsilon", "1", "--max-rows", "6", "--spend", "0.5", text])
     assert code == 0
     assert "rows per unit in all groups  6 (max_rows of the session)" in capsys.readouterr().out
+
+
+def test_without_keys_the_cap_keeps_the_name_that_was_said():
+    plan = frame().preview.count(max_rows=CAP, epsilon=1)
+    assert dict(plan.rows())["cut off"].startswith("unknown for max_rows:")
+    assert dict(frame(max_rows=CAP).preview.count(epsilon=1).rows())["cut off"].startswith("unknown for max_rows:")
+    assert "max_rows_per_group" in dict(frame().preview.count(max_rows_per_group=CAP, epsilon=1).rows())["cut off"]
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_one_cap_on_rows_and_what_is_said_comes_before_the_ledger(tmp_path, capsys):
+    path, ledger = tmp_path / "visits.parquet", str(tmp_path / "budget.db")
+    VISITS.write_parquet(path)
+    text = f"SELECT region, dp_count(*, keys := {REGIONS}) AS n FROM visits GROUP BY region"
+    words = ["preview", str(path), "--unit", "who", "--epsilon", "1", "--spend", "0.5", "--max-rows", "6"]
+    assert main([*words, "--max-rows-per-group", "5", text]) == 1
+    assert "Give one of them" in capsys.readouterr().err
+    dp.Session(epsilon=1, unit="who", max_rows=6, ledger=ledger).close()
+    for said, shown in (
+        (["--max-rows-per-group", "5"], "max_rows_per_group"),
+        (["--max-rows", "4"], "max_rows"),
+        ([], "max_rows"),
+    ):
+        assert main(["preview", str(path), "--ledger", ledger, "--spend", "0.5", *said, text]) == 0
+        assert f"({shown} of the session)" in capsys.readouterr().out

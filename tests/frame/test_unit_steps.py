@@ -252,7 +252,8 @@ def test_arms_need_no_cap_and_cut_nothing_off(session):
     private = dp.private(ORDERS, dp.Session(epsilon=1.0, unit="user")).arms(3)
     plan = private.preview.count_units("arm", keys=[0, 1, 2], epsilon=0.5)
     assert "the keys are constant for each unit" in str(plan)
-    for words in ({"parts": 0}, {"parts": "a"}, {"salt": 7}, {"name": "user"}, {"name": None}):
+    names = [{"name": name} for name in ("user", "USER", "^user$", "*", None)]
+    for words in ({"parts": 0}, {"parts": "a"}, {"salt": 7}, {"salt": "\ud800"}, *names):
         with pytest.raises((dp.InvalidParameterError, dp.ExpressionNotAllowed)):
             private.arms(**words)
 
@@ -539,6 +540,17 @@ def test_a_step_is_checked_against_the_session_that_pays():
     joined = dp.private(ORDERS, users).join(dp.private(CUSTOMERS, unit="country", weaker_unit=True), on="user")
     with pytest.raises(dp.InvalidParameterError, match="unit of the second one"):
         joined.count(session=users, **options)
+
+
+def test_a_join_without_the_unit_is_refused_by_the_session_that_pays():
+    orders, items = dp.private(ORDERS), dp.private(ORDERS.select("user", "item"))
+    users = dp.Session(epsilon=1.0, unit="user")
+    for other in (items, dp.private(ORDERS.select("item", price="n"))):
+        joined = orders.join(other, on="item")
+        for ask in (joined, joined.preview):
+            with pytest.raises(dp.InvalidParameterError, match=r"join by item .* can be joined on the unit"):
+                ask.count(session=users, epsilon=0.1, max_rows_per_group=2)
+    assert not users.releases
 
 
 def test_a_made_column_never_becomes_the_unit(session):

@@ -573,6 +573,12 @@ def other_noise_and_other_rows_are_paid_for():
     require(session.spent.epsilon == 0.375, "another spend gets the stored numbers")
     people.filter(pl.col("user") > 3).count_units(epsilon=0.25)
     require(session.spent.epsilon == 0.625, "another condition gets the stored numbers")
+    session = dp.Session(epsilon=9, delta=1e-6, unit="user")
+    grouped = dp.private(pl.DataFrame({"user": range(2_000), "key": [0] * 2_000}), session)
+    asked = {"by": "key", "max_groups": "auto", "epsilon": 4.0}
+    grouped.count(**asked, max_rows_per_group=2)
+    grouped.count(**asked, max_rows=2)
+    require(len(session.releases) == 2, "another kind of cap gets the stored numbers")
 
 
 def every_question_has_a_smallest_price():

@@ -26,7 +26,7 @@ from dp_polars._expressions.unit_functions import SortColumn, unit_value
 from dp_polars._frame import aggregate_question, private_frame
 from dp_polars._frame import question as questions
 from dp_polars._plan import compile as making
-from dp_polars._plan import discovery, plan, spend
+from dp_polars._plan import discovery, draw, plan, spend
 from dp_polars._plan.grid import Scaling
 from dp_polars._plan.statistics import Statistic
 from dp_polars._release import answers, noise, quantiles, run
@@ -461,6 +461,11 @@ def charge_after_the_read(patch: Patch) -> None:
 def draws_found_whatever_the_noise(patch: Patch) -> None:
     honest = aggregate_question.draw_fingerprint
     patch.setattr(aggregate_question, "draw_fingerprint", lambda own, rows: honest(replace(own, measurements=()), rows))
+
+
+def draws_found_whatever_is_capped(patch: Patch) -> None:
+    honest = draw._estimates
+    patch.setattr(draw, "_estimates", lambda own, written: {**honest(own, written), "across": None})
 
 
 def draws_found_whatever_the_conditions(patch: Patch) -> None:
@@ -903,6 +908,9 @@ FAULTS = {
     ),
     "noisy numbers are found whatever their noise": Fault(
         draws_found_whatever_the_noise, checks.other_noise_and_other_rows_are_paid_for, "another spend gets"
+    ),
+    "noisy numbers with estimated caps are found whatever the cap on rows counts": Fault(
+        draws_found_whatever_is_capped, checks.other_noise_and_other_rows_are_paid_for, "another kind of cap gets"
     ),
     "noisy numbers are found whatever the conditions": Fault(
         draws_found_whatever_the_conditions, checks.other_noise_and_other_rows_are_paid_for, "another condition gets"

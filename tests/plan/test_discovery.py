@@ -119,7 +119,7 @@ def test_a_group_of_the_units_needed_appears_half_the_time(asked):
     plan = plan_of(asked, TERMS)
     needed = plan.units_needed
     assert chance(plan, needed - 1) < 0.5 <= chance(plan, needed)
-    assert f"{needed} " in dict(plan.rows())["units needed"]
+    assert f"{needed:,} " in dict(plan.rows())["units needed"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

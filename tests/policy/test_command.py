@@ -65,6 +65,10 @@ def test_a_statement_over_a_policy(tmp_path, capsys):
     assert again.out == first.out
     assert "free: stored release" in again.err
     assert main(["sql", "--policy", path, "SELECT email FROM orders"]) == 1
+    capsys.readouterr()
+    assert main(["sql", "--policy", path, "SELECT COUNT(*) FROM warehouse"]) == 1
+    assert "tables are those of the policy: SHOW TABLES" in capsys.readouterr().err
+    assert main(["sql", "--policy", path, "SELECT COUNT(*) FROM order"]) == 1
 
 
 @pytest.mark.slow

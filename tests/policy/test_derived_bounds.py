@@ -62,6 +62,22 @@ def test_without_a_policy_nothing_is_derived():
         people.preview.sum(pl.lit(1), epsilon=0.1)
 
 
+STEP = "SELECT customer_id, (x + y) / 2 AS x, (x - y) / 2 AS y"
+
+
+@pytest.mark.slow
+def test_steps_that_double_a_calculation_take_no_time_that_doubles(con):
+    """Written out, the last of 30 steps would have 2**30 terms."""
+    plain = kept = "SELECT customer_id, total AS x, weight AS y FROM orders"
+    for place in range(30):
+        plain = f"{STEP} FROM ({plain})"
+        if place < 18:
+            kept = f"{STEP} FROM (SELECT *, row_number() OVER (PARTITION BY customer_id ORDER BY x) AS n FROM ({kept}))"
+    with pytest.raises(dp.InvalidParameterError, match="bounds"):
+        con.preview(f"SELECT SUM(x) FROM ({plain})", epsilon=1)
+    assert bounds(con, "x", f"({kept})")[1] > 0  # windows keep the columns, so these bounds are known step by step
+
+
 def test_values_lie_within_the_derived_bounds():
     """5,000 values of 200 random calculations; each is compared with the bounds up to rounding."""
     dice = random.Random(1)

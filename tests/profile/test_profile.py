@@ -389,6 +389,17 @@ def test_an_unreliable_profile_says_so_and_warns_when_it_is_adopted():
         session.adopt(profile)
     plan = dp.private(frame, session).preview.count(epsilon=0.1)
     assert texts(plan, "rows per unit and group")[0].endswith("which is not reliable)")
+    (release,) = session.releases
+    ((name, why),) = release.notes
+    assert name == "unreliable"
+    assert why in str(release)
+    assert f"Unreliable: {why}." in release.report().markdown
+    assert "| suggested bounds of x | " in release.report().markdown  # not the bins
+    con = dp.connect(None, session).register("numbers", frame)
+    with pytest.warns(DPWarning, match="not reliable"):
+        con.sql("SUMMARIZE numbers")
+    assert [note for note in con.notes if note.startswith("unreliable: the noise of a count")] == con.notes
+    assert dp.plot(profile).to_dict() == profile.plot().to_dict()
 
 
 # ---------------------------------------------------------------------- SQL

@@ -72,7 +72,7 @@ def test_a_count_with_a_large_cap_still_finds_the_large_groups(flights, cap):
     assert plan.discovery.way.by == ("hidden" if cap == 20 else "released")
     text, html = str(session.releases[-1]), session.releases[-1]._repr_html_()
     for shown in (text, html):
-        assert f"{plan.units_needed} " in shown
+        assert f"{plan.units_needed:,} " in shown
         assert "for a group to appear half the time" in shown
         assert "a smaller max_groups" in shown
     (advice,) = [line for line in text.splitlines() if "a smaller max_groups" in line]
@@ -111,3 +111,16 @@ def test_nothing_is_said_about_public_keys_or_answers_with_groups():
         warnings.simplefilter("error", dp.DPWarning)
         dp.private(FEW, session).count("carrier", keys=["z"], epsilon=0.1)
         assert dp.private(many, session).count("carrier", epsilon=0.5).height == 1
+
+
+def test_sql_and_reports_say_how_many_units_a_group_needed():
+    visits = pl.DataFrame({"plane": range(600), "region": ["north"] * 500 + ["south"] * 100})
+    session = dp.Session(epsilon=2.0, delta=1e-6, unit="plane", max_groups=1, max_rows_per_group=1)
+    con = dp.connect(None, session).register("visits", visits)
+    con.sql("SELECT region, dp_count(*) AS n FROM visits GROUP BY region", epsilon=1)
+    needed = f"{session.releases[-1].plan.units_needed} for a group to appear half the time"
+    assert f"units needed: {needed}" in con.notes
+    assert any(note.startswith("smaller groups: appear with a larger spend") for note in con.notes)
+    report = session.releases[-1].report().markdown
+    assert f"Units needed: {needed}." in report
+    assert "larger spend" not in report  # who reads a report can't spend

@@ -40,6 +40,8 @@ def test_a_release_names_the_groups_that_are_too_small(noise):
     assert "full" not in told
     assert told[:60] in str(release)
     assert "too small" in release._repr_html_()
+    assert "Too small: the " in release.report().markdown
+    assert "spend more" not in release.report().markdown  # who reads a report can't spend
     assert release.plan.too_small[0].count >= 20
 
 

@@ -256,6 +256,19 @@ DIFFERENT = {
     "total": lambda f: f.sum("x", by="g", bounds=B, per="unit", keys=G, epsilon=0.5),
     "rows": lambda f: f.sum("x", by="g", bounds=B, keys=G, epsilon=0.5, max_rows_per_group=2),
     "estimated rows": lambda f: f.sum("x", by="g", bounds=B, keys=G, epsilon=0.5, max_rows_per_group="auto"),
+    "rows in all groups": lambda f: f.sum("x", by="g", bounds=B, keys=G, epsilon=0.5, max_rows=3),
+    "rows in all groups, estimated bounds": lambda f: f.sum(
+        "x", by="g", bounds="auto", keys=G, epsilon=0.5, max_rows=3
+    ),
+    "rows in two groups together": lambda f: f.sum(
+        "x", by="g", bounds=B, keys=G, epsilon=0.5, max_rows=3, max_groups=2
+    ),
+    "estimated groups of discovered keys": lambda f: f.sum("x", by="g", bounds=B, epsilon=0.5, max_groups="auto"),
+    "estimated groups and rows in all of them": lambda f: f.sum(
+        "x", by="g", bounds=B, epsilon=0.5, max_groups="auto", max_rows=3
+    ),
+    "median of rows in all groups": lambda f: f.median("x", by="g", bounds=B, keys=G, epsilon=0.5, max_rows=3),
+    "kinds in all groups": lambda f: f.n_unique("x", by="g", keys=G, epsilon=0.5, max_rows=3),
     "groups": lambda f: f.sum("x", by="g", bounds=B, keys=G, epsilon=0.5, max_groups=2),
     "estimated groups": lambda f: f.sum("x", by="g", bounds=B, keys=G, epsilon=0.5, max_groups="auto"),
     "fewer keys": lambda f: f.sum("x", by="g", bounds=B, keys=G[:3], epsilon=0.5),

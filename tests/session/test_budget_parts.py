@@ -307,7 +307,12 @@ def test_a_planned_question_that_is_not_one_nth_of_the_budget_says_why(door):
     first = frame.preview.count("region", keys=many)
     assert first.part < 0.08
     (text,) = counted(first.rows())
-    assert text.startswith("8.33 % of the sum of epsilons, as asked; less of the sum of rhos was used")
+    assert text.startswith("8.33 % of the sum of epsilons, as asked; less of the sum of rhos is used in all, ")
+    assert "opened with max_groups=40" in text
+    wide = dp.Session(epsilon=4.0, delta=1e-6, queries=12, unit="user", max_rows_per_group=3, max_groups=40)
+    other = dp.private(VISITS, wide).preview.count("region", keys=many)
+    less = first.measurements[0].noise.deviation / other.measurements[0].noise.deviation
+    assert f"about {less:.2g} times less noise" in text
     frame.count("region", keys=many)
     plan, release = asked_in(door, session)
     assert plan.part > 0.09

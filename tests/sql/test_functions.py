@@ -230,16 +230,25 @@ def test_views_that_select_from_each_other_are_refused(con, session):
     con.execute("CREATE VIEW two AS SELECT * FROM one")
     con.execute("CREATE OR REPLACE VIEW one AS SELECT user_id FROM visits")
     guard = dp.connect(con, session)
-    real = guard._catalog()._listed
-    texts = {"one": "CREATE VIEW one AS SELECT * FROM two;"}
-    broken = [*real[:3], [[*row[:-1], texts.get(row[3], row[-1])] for row in real[3]]]
-    guard._catalog = lambda parameters=None: _with_listed(dp.connect(con, session)._catalog(parameters), broken)
+    catalog_of = guard._catalog
+    guard._catalog = lambda parameters=None: _with_texts(
+        catalog_of(parameters), {"one": "CREATE VIEW one AS SELECT * FROM two;"}
+    )
     with pytest.raises(dp.StatementNotAllowed, match="selects from itself"):
         guard.sql("SELECT dp_count(*, epsilon := 1) FROM two")
 
 
-def _with_listed(catalog, listed):
-    catalog.__dict__["_listed"] = listed
+def _with_texts(catalog, texts):
+    """Return a catalog in which some views have other texts, as if they had changed since DuckDB checked them."""
+    run = catalog._run
+
+    def changed(*statements):
+        found = run(*statements)
+        if "view_name, sql FROM" in statements[0]:
+            return [[(*row[:-1], texts.get(row[2], row[-1])) for row in found[0]]]
+        return found
+
+    catalog._run = changed
     return catalog
 
 

@@ -284,3 +284,21 @@ def test_the_ends_of_a_cut_can_be_named(con):
     query = "SELECT dp_count(*) AS n, dp_cut_by_cap() AS c, dp_low(c, 0.9) AS low, dp_high(c, 0.9) AS high FROM visits"
     (row,) = ask(con, query).to_dicts()
     assert row["low"] < row["c"] < row["high"]
+
+
+@pytest.mark.parametrize(
+    ("items", "names"),
+    [
+        ("dp_count(*) AS n, dp_avg(spent, 0, 9) AS m", ["n", "m"]),
+        ("dp_count(*) AS n, dp_avg(spent, 0, 9) AS spent", ["n", "answer_1"]),  # also a column of the table
+        ("dp_count(*) + 1 AS n, dp_avg(spent, 0, 9) AS m", ["answer_0", "m"]),  # not the call by itself
+        ("dp_count(*) AS n, dp_avg(spent, 0, 9) AS n_low", ["answer_0", "n_low"]),
+        ("dp_count(*) AS n, dp_avg(spent, 0, 9) AS m, dp_high(n) AS n_low", ["answer_0", "m"]),
+    ],
+)
+def test_plans_and_releases_call_an_answer_by_its_alias_where_that_means_nothing_else(con, items, names):
+    query = f"SELECT region, {items} {BY_REGION}"
+    plan = con.preview(query, epsilon=1.0, keys=KEYS)
+    assert [aggregate.name for aggregate in plan.query.aggregates] == names
+    if "dp_high(n)" in items:  # HAVING looks for columns first, so n_low must not be the lower end there
+        assert ask(con, f"{query} HAVING n_low > n").height == len(ask(con, query))

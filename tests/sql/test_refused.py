@@ -165,6 +165,7 @@ REFUSED = [
     ("SELECT dp_count(*, sigma := 1) FROM visits", "no option sigma"),
     ("SELECT dp_sum(epsilon := 1) FROM visits", "needs a column"),
     ("SELECT dp_sum(price, 0, 1, 2, epsilon := 1) FROM visits", "takes other arguments"),
+    ("SELECT dp_sum(price, 'auto', epsilon := 1) FROM visits", r"dp_sum\(x, bounds := 'auto'\)"),
     ("SELECT dp_count_units(region, epsilon := 1) FROM visits", "takes no column"),
     ("SELECT dp_sum(price, epsilon := 0.1) FROM visits", "bounds := "),
     ("SELECT dp_count(*) FROM visits", "This release needs a spend"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
@@ -28,14 +29,14 @@ def altair() -> Any:
 
 
 def portable(chart: Any) -> Any:
-    """Return a chart that notebooks show without a network, also after they were exported.
+    """Return a chart that notebooks show without a network, even in an exported page.
 
     Notebooks get the chart as data, which JupyterLab and VS Code draw by themselves, and as a picture for everything
-    else, such as an exported page. Altair's own HTML loads scripts from the network. If the user chose another renderer
+    else. Altair's own HTML loads scripts from the network. If the user chose another renderer
     (`alt.renderers.enable`), that one is used.
     """
     shown = chart.copy(deep=False)
-    # Altair takes what is set on a chart as part of the picture, so it must not see this.
+    # Altair's own __setattr__ would add the attribute to the picture, so it is bypassed.
     object.__setattr__(shown, "__class__", _portable(type(chart)))
     return shown
 
@@ -44,7 +45,7 @@ _PORTABLE: dict[Any, Any] = {}
 
 
 def _portable(drawn: Any) -> Any:
-    """Return the class of portable charts of one of Altair's classes."""
+    """Return the portable subclass of a chart class of Altair."""
     if drawn in _PORTABLE:
         return _PORTABLE[drawn]
 
@@ -58,13 +59,33 @@ def _portable(drawn: Any) -> Any:
             return drawn._repr_mimebundle_(self, *given, **words)
         version = str(alt.SCHEMA_VERSION).lstrip("v").split(".")[0]
         found = {f"application/vnd.vegalite.v{version}+json": self.to_dict()}
-        # A picture that can't be drawn, for example for want of memory, must not hide the chart.
+        # A picture that can't be drawn, for example because memory is short, must not hide the chart.
         with contextlib.suppress(Exception):
             found["image/svg+xml"] = pictures.vegalite_to_svg(self.to_json())
         return found
 
-    _PORTABLE[drawn] = type(drawn.__name__, (drawn,), {"_repr_mimebundle_": bundle, "__doc__": drawn.__doc__})
+    def to_dict(self: Any, *given: Any, **words: Any) -> Any:
+        return _without_scripts(drawn.to_dict(self, *given, **words))
+
+    made = {"_repr_mimebundle_": bundle, "to_dict": to_dict, "__doc__": drawn.__doc__}
+    _PORTABLE[drawn] = type(drawn.__name__, (drawn,), made)
     return _PORTABLE[drawn]
+
+
+_SCRIPT = re.compile(r"<(?=/?script|!--)", re.IGNORECASE)
+
+
+def _without_scripts(part: Any) -> Any:
+    """Return a chart as data in which no text can end the script that pages hold it in, or start another.
+
+    Altair writes the data of a chart into its HTML as they are, and keys, names and labels may be anybody's texts. A
+    space of no width behind the bracket changes nothing that a reader sees.
+    """
+    if isinstance(part, str):
+        return _SCRIPT.sub("<\u200b", part)
+    if isinstance(part, dict):
+        return {_without_scripts(name): _without_scripts(value) for name, value in part.items()}
+    return [_without_scripts(value) for value in part] if isinstance(part, list) else part
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> Any:

@@ -14,6 +14,7 @@ from dp_polars._display.charts.releases import answer_chart
 from dp_polars._display.charts.tradeoff import tradeoff_chart
 from dp_polars._local.plan import ResponsePlan
 from dp_polars._plan.plan import Plan
+from dp_polars._profile.profile import TableProfile
 from dp_polars._session.releases import Release
 from dp_polars._streams.plan import StreamPlan
 from dp_polars.theory.privacy_loss import PrivacyLoss
@@ -35,7 +36,9 @@ class Plot:
     True
     """
 
-    def __call__(self, released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
+    def __call__(
+        self, released: Release | TableProfile | pl.DataFrame, *, x: str | None = None, y: str | None = None
+    ) -> Any:
         """Return the chart of a release, with the interval of the privacy noise where it is known.
 
         Keys that are names are drawn as bars, keys that are numbers or dates as lines, and histograms as adjacent bars.
@@ -45,7 +48,7 @@ class Plot:
         Parameters
         ----------
         released
-            A release (`session.releases[-1]`) or a released DataFrame.
+            A release (`session.releases[-1]`), a profile, or a released DataFrame.
         x, y
             The key on the horizontal axis and the value to draw. By default these are the first key and all values.
 

@@ -40,9 +40,9 @@ _NO_KEY = ""
 _ENDS = ("_low", "_high", "_rank_low", "_rank_high", "_rank_error")
 """The suffixes of the columns that an interval adds."""
 _BAR = 26  # height of a bar with its gap
-_ABREAST = 3  # charts of several answers that stand beside each other
+_ABREAST = 3  # the most charts in a row, if there are several answers
 _CUTS = {CUT_BY_CAP: "units that the cap cuts", CUT_BY_BOUNDS: "units that the bounds cut"}
-"""What the counts of cut units are called. They have a colour of their own, because they are no answers."""
+"""The names of the counts of cut units. They have a different colour, because they are not answers."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,11 @@ def answer_of(released: Release | pl.DataFrame, x: str | None, y: str | None) ->
     return replace(answer, below=" ".join(text for text in (caps, *below) if text))
 
 
-def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
+def answer_chart(released: Release | TableProfile | pl.DataFrame, *, x: str | None = None, y: str | None = None) -> Any:
     """Return the chart of a release or of a released frame."""
     altair()  # report first if it is missing
+    if isinstance(released, TableProfile):
+        return released.plot()
     if isinstance(released, Release) and isinstance(released.plan, ProfilePlan):
         return TableProfile(released).plot()
     answer = answer_of(released, x, y)
@@ -135,12 +137,12 @@ def answer_chart(released: Release | pl.DataFrame, *, x: str | None = None, y: s
         return _numbers(answer)
     shown = title(answer.name, answer.below, *answer.notes)
     if len(answer.values) == 1:
-        return _one(answer, answer.values[0], _order(answer)).properties(title=shown)
+        return _value_chart(answer, answer.values[0], _order(answer)).properties(title=shown)
     if _on_line(answer):
-        return altair().vconcat(*(_one(answer, value, None) for value in answer.values)).properties(title=shown)
+        return altair().vconcat(*(_value_chart(answer, value, None) for value in answer.values)).properties(title=shown)
     order, width = _order(answer), max(120, round(1.5 * WIDTH / min(len(answer.values), _ABREAST)))
     charts = [
-        _one(answer, value, order, width=width, named=place % _ABREAST == 0)
+        _value_chart(answer, value, order, width=width, named=place % _ABREAST == 0)
         for place, value in enumerate(answer.values)
     ]
     return altair().concat(*charts, columns=_ABREAST).properties(title=shown)
@@ -179,7 +181,9 @@ def _rows(answer: ShownAnswer, value: str) -> list[ChartRow]:
     return rows
 
 
-def _one(answer: ShownAnswer, value: str, order: list[str] | None, *, width: int = WIDTH, named: bool = True) -> Any:
+def _value_chart(
+    answer: ShownAnswer, value: str, order: list[str] | None, *, width: int = WIDTH, named: bool = True
+) -> Any:
     """Return the chart of one value by its keys: a line if the first key is a number or a date, else bars.
 
     `order` is the order of the bars, and `named` tells whether their names stand on the left.

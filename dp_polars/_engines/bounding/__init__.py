@@ -11,9 +11,10 @@ computed for runs (all rows of one unit in one group) after sorting, and only wh
 
 What one unit can change: which `max_groups` groups a unit keeps depends on the salt and on its own rows alone. Rows of
 other units may change the number of a group, but never the order of two groups. Each unit keeps exactly
-min(its groups, max_groups) groups. For sums and counts, a unit with more than `max_rows` rows in a group is scaled down
-instead of cut, so no row is preferred for its position. For cells (quantiles, histograms, distinct values) it keeps
-`max_rows` of its rows, chosen by a hash of its own values. Sums are exact sums of integers.
+min(its groups, max_groups) groups. For sums and counts, a unit with more than `max_rows` rows in a group (or in all
+groups together, with `across`) is scaled down instead of cut, so no row is preferred for its position. For cells
+(quantiles, histograms, distinct values) it keeps `max_rows` of its rows, chosen by a hash of its own values. All sums
+are of integers and exact.
 
 Why it is fast: each lane takes one sort of integers and a few passes over the runs, in blocks that stay in the cache.
 No row is hashed into a table or joined.

@@ -24,7 +24,7 @@ ORDER_BITS = 16
 
 _BLOCK = 1 << 17  # rows per block: the arrays made from them stay in the cache
 _FEW = 8  # if fewer than one in so many groups is beyond a cap, units within it are left out
-_SPREAD = 4  # units that are this many times further apart than if all numbers were used are numbered anew
+_SPREAD = 4  # units are numbered anew if their numbers span this many times as much as their count
 _SORTED_ALONE = 1 << 18  # words that one thread sorts in less time than two would take to share them
 
 
@@ -135,8 +135,8 @@ def _first_of_unit(unit: AnyWords, group: Numbers, cap: GroupCap) -> NDArray[np.
 def _first_by_order(unit: AnyWords, group: Numbers, most: int, order: Orders) -> NDArray[np.bool_]:
     """Return a mask of the `most` first groups of each unit in its order, ties in the order of the groups.
 
-    Units and places are sorted as one word. The last word that a unit keeps tells which groups it keeps. What belongs
-    to a unit is taken from a table: `repeat` would take twice as long, and keep other threads from computing.
+    Units and places are sorted as one word. The last word that a unit keeps tells which groups it keeps. A run
+    looks up the word of its unit in a table, because `repeat` takes twice as long and keeps other threads waiting.
     """
     starts = starts_of(unit)
     sizes = lengths_of(starts, len(unit))
@@ -155,7 +155,7 @@ def _first_by_order(unit: AnyWords, group: Numbers, most: int, order: Orders) ->
     last_of[number.take(starts)] = last
     kept: NDArray[np.bool_] = words <= last_of.take(number)
     next_words = ordered[np.minimum(lasts + 1, len(ordered) - 1)]
-    for place in np.flatnonzero((next_words == last) & (sizes > most)).tolist():  # seldom: two groups share a place
+    for place in np.flatnonzero((next_words == last) & (sizes > most)).tolist():  # rare: two groups share a place
         of_unit = slice(starts[place], starts[place] + sizes[place])
         equal = np.flatnonzero(words[of_unit] == last[place])
         kept[of_unit][equal[most - np.count_nonzero(words[of_unit] < last[place]) :]] = False

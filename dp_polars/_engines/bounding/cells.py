@@ -85,7 +85,7 @@ class CellCounts:
             self._pages.add(words.astype(self._dtype, copy=False))
 
     def _chosen(self, codes: Numbers, run: Numbers, block: Block) -> Numbers | None:
-        """Return the places of the `max_rows` rows with the least tags in each run, or of each unit; None means all."""
+        """Return the places of the `max_rows` rows with the least tags of each run or unit; None means all rows."""
         most = self._cells.max_rows
         if most is None or not len(run):
             return None
@@ -95,10 +95,10 @@ class CellCounts:
         if not over.any():
             return None
         long = np.flatnonzero(over)
-        own, values = run[long], codes[long]
-        orders = self._orders(block, own)
-        tags = _tags(orders, values, _repeats(own, values), self._salt)
-        places = _least_of_units(capped[long], tags, orders, most) if self._cells.across else _least(own, tags, most)
+        runs, values = run[long], codes[long]
+        orders = self._orders(block, runs)
+        tags = _tags(orders, values, _repeats(runs, values), self._salt)
+        places = _least_of_units(capped[long], tags, orders, most) if self._cells.across else _least(runs, tags, most)
         return np.sort(np.concatenate((np.flatnonzero(~over), long[places])))
 
     def _orders(self, block: Block, run: Numbers) -> NDArray[np.uint64]:

@@ -30,14 +30,15 @@ _MOST_SPARE = 1 << 27  # bytes; a whole page of long words
 
 
 class SpareMemory:
-    """The memory of a few large arrays that nobody uses any more, for the next ones. It is at most 128 MiB.
+    """The memory of a few large arrays that are no longer used, kept for the next arrays. At most 128 MiB are kept.
 
     Memory that is new to a process is filled with zeros by the system, and a virtual machine may have to ask its host
     for it. Measured there, the first write to 80 MB took 20 to 1200 ms, and the next ones 10 ms.
     """
 
     def __init__(self) -> None:
-        # Arrays come back while others are taken, even in the same thread. So there is no lock, and only single steps.
+        # Arrays come back while others are taken, even in the same thread. Each list operation is atomic, so no lock is
+        # needed.
         self._spare: list[NDArray[np.uint8]] = []
 
     def array(self, size: int, dtype: Any) -> NDArray[Any]:
@@ -61,7 +62,7 @@ class SpareMemory:
         found.sort(key=lambda memory: memory.nbytes)
         place = next((place for place, memory in enumerate(found) if memory.nbytes >= wanted), None)
         if place is None:
-            self._spare += found[1:]  # memory that stays too small is given up, piece by piece
+            self._spare += found[1:]  # give up one of those that are too small
             return np.empty(wanted, np.uint8)
         memory = found.pop(place)
         self._spare += found

@@ -31,27 +31,30 @@ class CappedSums:
 
     def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
         self._lane, self._cap = lane, cap
-        self._added = [one for one in lane.sums if not self._is_runs(one)]
-        self._across = any(one.across for one in self._added)
-        long = [None if one.of in ("rows", "units", "over") else one.inner - one.fine for one in self._added]
+        self._added = [group_sum for group_sum in lane.sums if not self._is_runs(group_sum)]
+        self._across = any(group_sum.across for group_sum in self._added)
+        long = [
+            None if group_sum.of in ("rows", "units", "over") else group_sum.inner - group_sum.fine
+            for group_sum in self._added
+        ]
         self._sums = Sums(groups, long)
 
-    def _is_runs(self, one: GroupSum) -> bool:
+    def _is_runs(self, group_sum: GroupSum) -> bool:
         """Return whether a sum is the number of runs, which is counted anyway."""
-        return one.of == "units" and (one.everyone or not (self._lane.everyone and self._lane.columns))
+        return group_sum.of == "units" and (group_sum.everyone or not (self._lane.everyone and self._lane.columns))
 
     def collect(self, block: Block) -> None:
         """Cap the runs of a block and add them up."""
         kept = kept_runs(block, self._cap)
         runs = block if kept is None else block.runs_at(np.flatnonzero(kept), units=self._across)
         values = BlockValues(runs, self._lane)
-        self._sums.add(runs.group, [_term(one, runs, values) for one in self._added])
+        self._sums.add(runs.group, [_term(group_sum, runs, values) for group_sum in self._added])
 
     def finish(self) -> tuple[Numbers, Numbers, dict[str, Numbers]]:
         """Return the group numbers, their numbers of runs, and the sums by name."""
         names, runs, sums = self._sums.finish()
-        added = {one.name: numbers for one, numbers in zip(self._added, sums, strict=True)}
-        return names, runs, {one.name: added.get(one.name, runs) for one in self._lane.sums}
+        added = {group_sum.name: numbers for group_sum, numbers in zip(self._added, sums, strict=True)}
+        return names, runs, {group_sum.name: added.get(group_sum.name, runs) for group_sum in self._lane.sums}
 
 
 class BlockValues:
@@ -120,16 +123,16 @@ class BlockValues:
             number = np.where(self.present, number, 0)
         return number, (whole**degree).bit_length()
 
-    def totals(self, one: GroupSum) -> tuple[Numbers, int]:
+    def totals(self, group_sum: GroupSum) -> tuple[Numbers, int]:
         """Return the sum of each run, and a bound on the bits of a single row's number."""
-        if one.of != "basis":
-            numbers, bits = self.of(one.of)
-        elif one.degree == 1 and self._short:
+        if group_sum.of != "basis":
+            numbers, bits = self.of(group_sum.of)
+        elif group_sum.degree == 1 and self._short:
             column = self._lane.columns[0]
             whole, (up, bits) = column.high - column.low, self._ups
-            return (up if one.place else whole * self.rows - up), bits
+            return (up if group_sum.place else whole * self.rows - up), bits
         else:
-            numbers, bits = self.basis(one.place, one.degree)
+            numbers, bits = self.basis(group_sum.place, group_sum.degree)
         return run_sums(numbers, self._block, bits), bits
 
     @cached_property
@@ -138,23 +141,29 @@ class BlockValues:
         numbers, bits = self.basis(1, 1)
         return run_sums(numbers, self._block, bits), bits
 
-    def linear(self, one: GroupSum, most: int) -> Numbers | None:
+    def linear(self, group_sum: GroupSum, most: int) -> Numbers | None:
         """Return the scaled sums of a basis of degree 1, or None if they are not those of short values.
 
         The sums for both places add up to w, the bounds' distance times min(rows, most). So the first follows from the
         second: with `inner` above 0, w 2**inner is even, and rounding to the nearest integer, ties to even, takes
         w 2**inner - x to the same distance from w 2**inner as x from 0.
         """
-        if one.of != "basis" or one.degree != 1 or one.everyone or not one.inner or not self._short:
+        if (
+            group_sum.of != "basis"
+            or group_sum.degree != 1
+            or group_sum.everyone
+            or not group_sum.inner
+            or not self._short
+        ):
             return None
-        key = most, one.inner
+        key = most, group_sum.inner
         if key not in self._scaled:
             up, bits = self._ups
-            self._scaled[key] = scaled(up, self.rows, most, one.inner, bits)
-        if one.place:
+            self._scaled[key] = scaled(up, self.rows, most, group_sum.inner, bits)
+        if group_sum.place:
             return self._scaled[key]
         column = self._lane.columns[0]
-        return np.minimum(self.rows, most) * ((column.high - column.low) << one.inner) - self._scaled[key]
+        return np.minimum(self.rows, most) * ((column.high - column.low) << group_sum.inner) - self._scaled[key]
 
     @property
     def _short(self) -> bool:
@@ -169,31 +178,31 @@ def _codes(block: Block) -> Numbers:
     return block.codes
 
 
-def _term(one: GroupSum, block: Block, values: BlockValues) -> Numbers:
+def _term(group_sum: GroupSum, block: Block, values: BlockValues) -> Numbers:
     """Return the contribution of each run to a sum."""
-    rows = block.rows if one.everyone else values.rows
-    most = None if one.max_rows is None else min(one.max_rows, _MOST_ROWS)
-    if one.of == "over" and one.across and most is not None:
+    rows = block.rows if group_sum.everyone else values.rows
+    most = None if group_sum.max_rows is None else min(group_sum.max_rows, _MOST_ROWS)
+    if group_sum.of == "over" and group_sum.across and most is not None:
         return ((_rows_of_unit(block, rows) > most) & (rows > 0)).astype(np.int64)
-    if one.across and most is not None:
-        total, bits = (rows, 1) if one.of == "rows" else values.totals(one)
-        return scaled_across(total, rows, _rows_of_unit(block, rows), most, one.shift, one.inner, bits)
-    if one.of == "rows":
+    if group_sum.across and most is not None:
+        total, bits = (rows, 1) if group_sum.of == "rows" else values.totals(group_sum)
+        return scaled_across(total, rows, _rows_of_unit(block, rows), most, group_sum.shift, group_sum.inner, bits)
+    if group_sum.of == "rows":
         return rows if most is None else np.minimum(rows, most)
-    if one.of == "units":
+    if group_sum.of == "units":
         return (rows > 0).astype(np.int64)
-    if one.of == "over":
+    if group_sum.of == "over":
         return (rows > (_MOST_ROWS if most is None else most)).astype(np.int64)
-    if one.clip is not None:
-        return np.clip(values.totals(one)[0], *one.clip)
+    if group_sum.clip is not None:
+        return np.clip(values.totals(group_sum)[0], *group_sum.clip)
     if most is None or most >= _MOST_ROWS:
-        return (values.totals(one)[0] + one.shift * rows) << one.inner
-    found = values.linear(one, most)
+        return (values.totals(group_sum)[0] + group_sum.shift * rows) << group_sum.inner
+    found = values.linear(group_sum, most)
     if found is None:
-        total, bits = values.totals(one)
-        found = scaled(total, rows, most, one.inner, bits)
+        total, bits = values.totals(group_sum)
+        found = scaled(total, rows, most, group_sum.inner, bits)
     # The shift is added after scaling, because a unit may have any number of rows but the cap is small.
-    return found + (one.shift << one.inner) * np.minimum(rows, most) if one.shift else found
+    return found + (group_sum.shift << group_sum.inner) * np.minimum(rows, most) if group_sum.shift else found
 
 
 def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) -> Numbers:
@@ -274,7 +283,7 @@ def width(column: ValueColumn) -> int:
 def packed_values(
     columns: Sequence[ValueColumn], values: Sequence[NDArray[Any]], *, everyone: bool
 ) -> NDArray[Any] | None:
-    """Pack the values of each row into one number, counted from 0. A single column stays as long as its integers are.
+    """Pack the values of each row into one number, counted from 0. A single column keeps its type.
 
     If all rows take part (`everyone`), packed values count from 1 and 0 stands for no value. A missing value is given
     as a number below the column's least.
@@ -329,7 +338,7 @@ class Sums:
     def add(self, group: Numbers, terms: Sequence[Numbers]) -> None:
         """Add runs. Each run is one unit in one group, with one number per sum: none below 0 unless the sum is long."""
         if self._names is None:
-            limbs = self._limbs(terms)  # all that can be computed before the lock is
+            limbs = self._limbs(terms)  # computed before the lock is taken
             size = 0 if self._both is None else len(group) + int(terms[0].sum())
             if self._both is None or size > _MOST_BOTH:
                 with self._lock:
@@ -362,7 +371,7 @@ class Sums:
             self._both_size = 0
 
     def _limbs(self, terms: Sequence[Numbers]) -> list[Numbers]:
-        """Return the numbers to be added to each row of the sums but the first: two for a long sum."""
+        """Return the numbers to add to each row of the sums except the first: two of them for a long sum."""
         pairs = zip(self._long, terms, strict=True)
         return [limb for long, term in pairs for limb in ((term >> _LIMB, term & _LOW) if long else (term,))]
 

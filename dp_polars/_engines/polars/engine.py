@@ -224,7 +224,7 @@ def _with_numbers(frame: pl.LazyFrame, request: BoundedRequest, salts: Salts, *,
 
 
 def _numbers(schema: pl.Schema, request: BoundedRequest, salts: Salts, *, short: bool) -> list[pl.Expr]:
-    """Return the integers of all value columns, perhaps as integers of 32 bits if they are `short`."""
+    """Return the integers of all value columns, with `short` as 32-bit integers where they fit."""
     return [
         value_codes(column, schema[column.name], salts.of(column.name), short=short).alias(number_name(place))
         for place, column in enumerate(_columns(request))

@@ -52,7 +52,7 @@ class GroupOrder:
     inner: int
 
     def __call__(self, units: AnyWords, number: Numbers, group: Numbers) -> Words:
-        """Return the place of each group in the order of its unit, which is the one of that number among `units`."""
+        """Return the place of each group in the order of its unit. `number` gives the place of that unit in `units`."""
         hashes = self.units(units).take(number)  # each unit is hashed once, not once for each of its groups
         if self.keys is None:
             return order_of(hashes, None)

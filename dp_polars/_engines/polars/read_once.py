@@ -69,7 +69,7 @@ def read_once(
         return None
     coders: dict[str, ShortTexts | GrowingCodes] = {name: GrowingCodes(name, schema[name], salts) for name in texts}
     try:
-        with suppress(LongTextError):  # most often the first batch has one, and little was read in vain
+        with suppress(LongTextError):  # usually in the first batch, so little is read in vain
             short = {name: ShortTexts(name) for name in texts if schema[name] == pl.String}
             return _read(frame, scan, kept, {**coders, **short}, height, computed)
         return _read(frame, scan, kept, coders, height, computed)
@@ -110,7 +110,7 @@ def _read(
         pieces.append((start, batch.select(rest), {name: coder.numbers(batch) for name, coder in coders.items()}))
 
     scan.begin()
-    texts = [one for coder in coders.values() for one in coder.columns]
+    texts = [text for coder in coders.values() for text in coder.columns]
     if scan.batches is not None and computed is not None:
         pass_over_batches(scan, [*(computed.get(name, pl.col(name)) for name in kept), *texts], add)
     else:
@@ -141,7 +141,7 @@ def _read(
 
 
 class _NumberColumn:
-    """A column of numbers that is filled piece by piece, in memory that is used again. Several threads may fill it."""
+    """A column of numbers that several threads fill piece by piece, in memory that is used again."""
 
     def __init__(self, name: str, dtype: pl.DataType, height: int) -> None:
         self._name = name
@@ -149,14 +149,14 @@ class _NumberColumn:
         self._missing: list[tuple[int, NDArray[np.bool_]]] = []
 
     def put(self, start: int, column: pl.Series) -> None:
-        """Put values into the rows from a place on."""
+        """Write values into the rows from `start` on."""
         if column.null_count():
             self._missing.append((start, column.is_null().to_numpy()))
             column = column.fill_null(0)
         self._array[start : start + len(column)] = column.to_numpy()
 
     def series(self, rows: int) -> pl.Series:
-        """Return the column when all of so many rows have been put into it. Nothing may be put into it afterwards."""
+        """Return the first `rows` rows. All of them have been written, and nothing may be written afterwards."""
         series = pl.Series(self._name, self._array[:rows])
         if not self._missing:
             return series

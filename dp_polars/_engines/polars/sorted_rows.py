@@ -4,7 +4,7 @@ Sorting takes a third of a question that counts rows, and nothing in it is salte
 and groups. They are kept with the frame, like codes of texts, and used again only for the same codes and for units that
 have not changed since. Polars shares the memory of integers with NumPy arrays whose owner may write to them, so units
 are compared by a random checksum, in which a change goes unnoticed with a probability below 2**-31. What one unit can
-change: how fast an answer is computed. After an unnoticed change it would be the answer for the rows as they were.
+change: how fast an answer is computed. After an unnoticed change, the answer is that of the rows as they were before.
 """
 
 from __future__ import annotations

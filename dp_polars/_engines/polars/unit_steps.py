@@ -190,10 +190,11 @@ def _grouped(frame: pl.DataFrame, keys: Sequence[str], values: Sequence[tuple[st
     schema = frame.schema
     floats = dict.fromkeys(name for _, one in values if (name := _added_floats(one, schema)) is not None)
     sums = {name: ExactSums(name, place) for place, name in enumerate(floats)}
-    plain = [one for one in values if one[1].function not in _VARIANCES and not _is_long(one[1], schema)]
-    parts = [_aggregate(one, schema).alias(name) for name, one in plain if _added_floats(one, schema) is None]
+    short = [(name, value) for name, value in values if not _is_long(value, schema)]
+    plain = [(name, value) for name, value in short if value.function not in _VARIANCES]
+    parts = [_aggregate(value, schema).alias(name) for name, value in plain if _added_floats(value, schema) is None]
     pieces = [part for one in sums.values() for part in one.parts()]
-    long = dict.fromkeys(one.column or "" for _, one in values if _is_long(one, schema))
+    long = dict.fromkeys(value.column or "" for _, value in values if _is_long(value, schema))
     for place, column in enumerate(long):
         halves = zip((_HIGH, _LOW), _halves(pl.col(column)), strict=True)
         pieces += [half.sum().alias(f"{prefix} {place}") for prefix, half in halves]
@@ -337,7 +338,7 @@ def _is_long(value: UnitValue, schema: pl.Schema) -> bool:
 
 
 def _halves(column: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Return stored decimals as multiples of 2**64 and what is left over. Sums of either fit into 128 bits."""
+    """Return stored decimals as multiples of 2**64 and the remainders. Sums of either fit into 128 bits."""
     half, whole = pl.lit(_HALF, dtype=pl.Int128), column.to_physical().cast(pl.Int128)
     high = whole // half
     return high, whole - high * half
@@ -935,7 +936,7 @@ def _without_excess(first: pl.DataFrame, second: pl.DataFrame, step: JoinRows) -
 
 
 def _some_rows(frame: pl.DataFrame, heavy: pl.DataFrame, unit: list[str]) -> pl.DataFrame:
-    """Return the rows of a table, with only some of the rows of these units, chosen by salted hashes of the rows."""
+    """Return the rows of a table, but only some rows of the `heavy` units, chosen by salted hashes of the rows."""
     many = frame.join(heavy, on=unit, how="semi", nulls_equal=False)
     hashes = []
     for name in (_HASH, f"{_HASH} 2"):
@@ -945,6 +946,6 @@ def _some_rows(frame: pl.DataFrame, heavy: pl.DataFrame, unit: list[str]) -> pl.
         hashes.append(pl.Series(name, mixed))
     # Rows that differ only in values without an order, such as lists, are told apart by 128 bits of salted hashes.
     ties = [name for name, dtype in many.schema.items() if is_sortable(dtype)]
-    ordered = _in_order(many.with_columns(hashes), unit, [SortColumn(one.name) for one in hashes], ties)
+    ordered = _in_order(many.with_columns(hashes), unit, [SortColumn(column.name) for column in hashes], ties)
     kept = ordered.filter(pl.col(_PLACE) < KEPT_IN_JOIN).select(frame.columns)
     return pl.concat([frame.join(heavy, on=unit, how="anti", nulls_equal=False), kept])

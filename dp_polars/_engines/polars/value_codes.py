@@ -29,18 +29,18 @@ _SHORT = 1 << 31
 
 
 def value_codes(
-    column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr | None = None, *, short: bool = False
+    column: ValueColumn, dtype: pl.DataType, salt: int, values: pl.Expr | None = None, *, short: bool = False
 ) -> pl.Expr:
     """Return a column as 64-bit integers in [low, high]. A missing value becomes low - 1.
 
-    `own` is the expression of the values if the frame has no column for them. With `short`, floats become integers of
-    32 bits if these hold all codes and their distances.
+    `values` is an expression for the values if the frame has no column for them. With `short`, floats become 32-bit
+    integers if these hold all codes and their distances.
     """
-    own = pl.col(column.name) if own is None else own
+    values = pl.col(column.name) if values is None else values
     if column.kind == "number" and dtype.is_float():
         short = short and column.low > -_SHORT and column.high - min(column.low, 0) < _SHORT - 1
         return (
-            own.cast(pl.Float64)
+            values.cast(pl.Float64)
             .map_batches(
                 partial(_rounded, column, np.int32 if short else np.int64),
                 return_dtype=pl.Int32 if short else pl.Int64,
@@ -49,20 +49,20 @@ def value_codes(
             .alias(column.name)
         )
     steps = {"number": _steps, "presence": _presence, "hash": _hash, "bin": _bin}[column.kind]
-    return steps(column, dtype, salt, own).fill_null(column.low - 1).cast(pl.Int64).alias(column.name)
+    return steps(column, dtype, salt, values).fill_null(column.low - 1).cast(pl.Int64).alias(column.name)
 
 
-def _number(dtype: pl.DataType, own: pl.Expr) -> pl.Expr:
+def _number(dtype: pl.DataType, values: pl.Expr) -> pl.Expr:
     """Return a column as numbers. NaN is missing. Times and decimals are the integers that they are stored as."""
     if dtype.is_float():
-        return own.cast(pl.Float64).fill_nan(None)
+        return values.cast(pl.Float64).fill_nan(None)
     if dtype.is_temporal() or dtype.is_decimal():
-        return own.to_physical().cast(pl.Int128)
-    return own.cast(pl.Int128)
+        return values.to_physical().cast(pl.Int128)
+    return values.cast(pl.Int128)
 
 
-def _steps(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
-    number = _number(dtype, own) - int(column.offset)
+def _steps(column: ValueColumn, dtype: pl.DataType, salt: int, values: pl.Expr) -> pl.Expr:
+    number = _number(dtype, values) - int(column.offset)
     if column.exponent > 0:
         number = number // (1 << column.exponent)
     return number.clip(column.low, column.high).cast(pl.Int64)
@@ -87,21 +87,21 @@ def _rounded(column: ValueColumn, kind: type[np.int32 | np.int64], floats: Any) 
     return pl.Series(floats.name, codes)
 
 
-def _presence(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
-    there = own.is_not_null() & own.is_not_nan() if dtype.is_float() else own.is_not_null()
+def _presence(column: ValueColumn, dtype: pl.DataType, salt: int, values: pl.Expr) -> pl.Expr:
+    there = values.is_not_null() & values.is_not_nan() if dtype.is_float() else values.is_not_null()
     return pl.when(there).then(pl.lit(0, dtype=pl.Int64))
 
 
-def _hash(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _hash(column: ValueColumn, dtype: pl.DataType, salt: int, values: pl.Expr) -> pl.Expr:
     if dtype.is_float():
-        own = one_form(own, dtype).fill_nan(None)
+        values = one_form(values, dtype).fill_nan(None)
     elif dtype == pl.Categorical:
-        own = own.cast(pl.String)
-    shortened = own.hash(salt) // pl.lit(1 << (64 - HASH_BITS), dtype=pl.UInt64)
-    return pl.when(own.is_not_null()).then(shortened.cast(pl.Int64))
+        values = values.cast(pl.String)
+    shortened = values.hash(salt) // pl.lit(1 << (64 - HASH_BITS), dtype=pl.UInt64)
+    return pl.when(values.is_not_null()).then(shortened.cast(pl.Int64))
 
 
-def _bin(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl.Expr:
+def _bin(column: ValueColumn, dtype: pl.DataType, salt: int, values: pl.Expr) -> pl.Expr:
     """Return the bin of each number. Comparisons are exact because they use the numbers themselves."""
     edges = np.array(column.edges, np.float64 if dtype.is_float() else np.int64)
 
@@ -112,7 +112,7 @@ def _bin(column: ValueColumn, dtype: pl.DataType, salt: int, own: pl.Expr) -> pl
         bins[given > edges[-1]] = -1
         return pl.Series(numbers.name, bins, dtype=pl.Int64).set(numbers.is_null(), None)
 
-    number = _number(dtype, own)
+    number = _number(dtype, values)
     if not dtype.is_float():
         number = number.clip(-LIMIT, LIMIT).cast(pl.Int64)
     return number.map_batches(binned, return_dtype=pl.Int64, is_elementwise=True)

@@ -6,7 +6,7 @@ that Spark runs twice changes nothing. The package never imports pyspark: it cal
 - `types`: Spark's types, the Polars types that stand for them, and how each is stored in SQL;
 - `source`: a Spark DataFrame as a source of private rows, and how a text is run on its session;
 - `lowering`: operations of the expression language as SQL text, and which of them are refused;
-- `texts`: what all texts share: rows as a text, salted hashes, and floats in one form;
+- `texts`: parts that all texts share: rows as a text, salted hashes, and floats in one form;
 - `steps`: filters, new columns and lookups of a private frame as nested SELECTs;
 - `unit_steps`: steps that combine the rows of a unit, and which of their functions are refused;
 - `aggregation`: a bounded request as one SQL text;

@@ -8,9 +8,10 @@
 
 What one unit can change: the order of a unit's groups is a hash of a secret salt, the unit and the keys, ties by the
 keys, so it depends on the unit's own rows alone, and each unit keeps exactly min(its groups, max_groups) groups. For
-each sum, a unit with more than `max_rows` rows in a group is scaled down with the rounding of `bounding.sums.scaled`,
-and the sum over units is rounded on the driver as `bounding.sums.shortened` does. For cells, a unit keeps `max_rows`
-rows by a hash of salt, unit, keys, value and the number of equal values before. Nothing in the text is random.
+each sum, a unit with more than `max_rows` rows in a group is scaled down with the rounding of `bounding.sums.scaled`
+(of `scaled_across` if the cap is on the rows in all groups), and the sum over units is rounded on the driver as
+`bounding.sums.shortened` does. For cells, a unit keeps `max_rows` rows by a hash of salt, unit, keys, value and the
+number of equal values before. Nothing in the text is random.
 
 The cap on groups is a window over the unit, because a window spills to disk however many groups a unit has. An array of
 all groups of a unit would have to fit into memory, and Spark fails beyond 2**31 elements, so one person could make a
@@ -18,8 +19,7 @@ question fail.
 
 No sum wraps. A number that may have more than 21 bits is cut into limbs of 21 bits, and the limbs are summed
 separately. A sum of 64 bits holds 2**42 limbs, and no table has 4 trillion rows. The limbs are put together on
-the driver. Only where a unit is scaled down, or its total clipped, does SQL need wider numbers, and uses
-DECIMAL(38, 0).
+the driver. SQL needs wider numbers, of type DECIMAL(38, 0), only where a unit is scaled down or its total is clipped.
 """
 
 from __future__ import annotations
@@ -269,10 +269,10 @@ class _Builder:
         for place, lane in enumerate(request.lanes):
             mine = kept[place] if once is None else None
             run_columns.append(column(_total("1L", mine)))
-            for one in lane.sums:
-                rows = counted[place][0 if one.everyone else 1]
-                own = partial(_kept_column, column, mine)
-                sums.append(self._sum(one, place, lane, rows, self._everywhere(rows, kept[place]), runs, stages, own))
+            for group_sum in lane.sums:
+                rows = counted[place][0 if group_sum.everyone else 1]
+                everywhere, kept_column = self._everywhere(rows, kept[place]), partial(_kept_column, column, mine)
+                sums.append(self._sum(group_sum, place, lane, rows, everywhere, runs, stages, kept_column))
         grouped = ", ".join([*self._units, *self._keys])
         listed = ", ".join([grouped, *(f"{text} AS {name}" for text, name in runs.columns.items())])
         self._ctes.append(("runs", f"SELECT {listed} FROM base GROUP BY {grouped}"))  # noqa: S608
@@ -321,7 +321,7 @@ class _Builder:
 
     def _sum(
         self,
-        one: GroupSum,
+        group_sum: GroupSum,
         place: int,
         lane: Lane,
         rows: str,
@@ -334,57 +334,64 @@ class _Builder:
 
         `everywhere` adds the column with a unit's rows in all groups that it keeps, and returns its name.
         """
-        cap = None if one.max_rows is None or one.max_rows >= _MOST_ROWS else one.max_rows
-        if one.of == "rows" and one.across and cap is not None:
-            name = stages[3].setdefault(_scaled_across(one, rows, everywhere(), cap, stages), f"z{len(stages[3])}")
-            return SumParts(one.name, ((column(name), 1),), None)
-        if one.of == "rows":
-            return SumParts(one.name, ((column(_at_most(rows, cap)), 1),), None)
-        if one.of == "units":
+        cap = None if group_sum.max_rows is None or group_sum.max_rows >= _MOST_ROWS else group_sum.max_rows
+        if group_sum.of == "rows" and group_sum.across and cap is not None:
+            name = stages[3].setdefault(
+                _scaled_across(group_sum, rows, everywhere(), cap, stages), f"z{len(stages[3])}"
+            )
+            return SumParts(group_sum.name, ((column(name), 1),), None)
+        if group_sum.of == "rows":
+            return SumParts(group_sum.name, ((column(_at_most(rows, cap)), 1),), None)
+        if group_sum.of == "units":
             everyone = self._present(place) is None
             return SumParts(
-                one.name, ((column("1L" if everyone else f"CASE WHEN {rows} > 0 THEN 1L ELSE 0L END"), 1),), None
+                group_sum.name, ((column("1L" if everyone else f"CASE WHEN {rows} > 0 THEN 1L ELSE 0L END"), 1),), None
             )
-        if one.of == "over":
-            over = f"{everywhere()} > {cap}L AND {rows} > 0" if one.across else f"{rows} > {cap}L"
+        if group_sum.of == "over":
+            over = f"{everywhere()} > {cap}L AND {rows} > 0" if group_sum.across else f"{rows} > {cap}L"
             text = "0L" if cap is None else f"CASE WHEN {over} THEN 1L ELSE 0L END"
-            return SumParts(one.name, ((column(text), 1),), None)
-        number, largest = _row_number(one, lane, self._numbers[place])
+            return SumParts(group_sum.name, ((column(text), 1),), None)
+        number, largest = _row_number(group_sum, lane, self._numbers[place])
         present = self._present(place)
-        if one.of == "basis" and (one.place, one.degree) == (0, 1) and largest.bit_length() <= LIMB:
+        if group_sum.of == "basis" and (group_sum.place, group_sum.degree) == (0, 1) and largest.bit_length() <= LIMB:
             # The two numbers of a row add up to `largest`, so one of their sums is known from the other.
-            other, _ = _row_number(replace(one, place=1), lane, self._numbers[place])
+            other, _ = _row_number(replace(group_sum, place=1), lane, self._numbers[place])
             known = f"{largest}L * {_count(present)} - {_total(other, present)}"
             limbs = [(runs.name(known, "a"), 0)]
         else:
             cut = _limbs(number, largest.bit_length())
             limbs = [(runs.name(_total(limb, present), "a"), shift) for limb, shift in cut]
-        shortened = one.inner - one.fine
-        if cap is None and one.clip is None:
-            parts = [(column(name), 1 << (shift + one.inner)) for name, shift in limbs]
-            parts += [(column(rows), one.shift << one.inner)] if one.shift else []
-            return SumParts(one.name, tuple(parts), shortened)
-        if one.clip is not None:
-            term, bound = _clipped(limbs, *one.clip), max(map(abs, one.clip))
+        shortened = group_sum.inner - group_sum.fine
+        if cap is None and group_sum.clip is None:
+            parts = [(column(name), 1 << (shift + group_sum.inner)) for name, shift in limbs]
+            parts += [(column(rows), group_sum.shift << group_sum.inner)] if group_sum.shift else []
+            return SumParts(group_sum.name, tuple(parts), shortened)
+        if group_sum.clip is not None:
+            term, bound = _clipped(limbs, *group_sum.clip), max(map(abs, group_sum.clip))
         else:
-            bound = (largest + abs(one.shift)) * (cap or 0) << one.inner
-            if one.across:
-                term = _scaled_across(one, self._shifted(one, limbs, rows), everywhere(), cap or 0, stages)
+            bound = (largest + abs(group_sum.shift)) * (cap or 0) << group_sum.inner
+            if group_sum.across:
+                term = _scaled_across(group_sum, self._shifted(group_sum, limbs, rows), everywhere(), cap or 0, stages)
             else:
-                term = self._scaled(one, limbs, rows, cap or 0, stages)
+                term = self._scaled(group_sum, limbs, rows, cap or 0, stages)
         name = stages[3].setdefault(term, f"z{len(stages[3])}")
         parts = [(column(limb), 1 << shift) for limb, shift in _limbs(name, bound.bit_length())]
-        return SumParts(one.name, tuple(parts), shortened)
+        return SumParts(group_sum.name, tuple(parts), shortened)
 
     def _scaled(
-        self, one: GroupSum, limbs: Sequence[tuple[str, int]], rows: str, cap: int, stages: Sequence[dict[str, str]]
+        self,
+        group_sum: GroupSum,
+        limbs: Sequence[tuple[str, int]],
+        rows: str,
+        cap: int,
+        stages: Sequence[dict[str, str]],
     ) -> str:
         """Return total * min(1, cap / rows) in steps of 2**-inner, to the nearest, ties to even, plus the shift."""
         over = f"{rows} > {cap}L"
         total = " + ".join(name if not shift else f"{name} * {1 << shift}L" for name, shift in limbs)
         wide = stages[0].setdefault(f"CASE WHEN {over} THEN {_wide_total(limbs)} END", f"w{len(stages[0])}")
         # The numerator without its sign: rounding is symmetric, and SQL divides towards zero.
-        factor = literal(cap << one.inner, WIDE)
+        factor = literal(cap << group_sum.inner, WIDE)
         size = f"CASE WHEN {wide} < 0 THEN {literal(0, WIDE)} - {wide} ELSE {wide} END"
         numerator = f"CASE WHEN {over} THEN ({size}) * {factor} END"
         top = stages[1].setdefault(numerator, f"y{len(stages[1])}")
@@ -393,15 +400,15 @@ class _Builder:
         rest = f"({top} - CAST({quotient} AS {WIDE}) * CAST({rows} AS {WIDE}))"
         up = f"CASE WHEN {rest} * 2 + ({quotient} & 1L) > CAST({rows} AS {WIDE}) THEN 1L ELSE 0L END"
         sign = f"CASE WHEN {wide} < 0 THEN CAST('-1' AS BIGINT) ELSE 1L END"
-        scaled = f"CASE WHEN {over} THEN ({quotient} + {up}) * {sign} ELSE ({total}) * {1 << one.inner}L END"
-        if not one.shift:
+        scaled = f"CASE WHEN {over} THEN ({quotient} + {up}) * {sign} ELSE ({total}) * {1 << group_sum.inner}L END"
+        if not group_sum.shift:
             return scaled
-        return f"{scaled} + {literal(one.shift << one.inner, BIGINT)} * {_at_most(rows, cap)}"
+        return f"{scaled} + {literal(group_sum.shift << group_sum.inner, BIGINT)} * {_at_most(rows, cap)}"
 
     @staticmethod
-    def _shifted(one: GroupSum, limbs: Sequence[tuple[str, int]], rows: str) -> str:
+    def _shifted(group_sum: GroupSum, limbs: Sequence[tuple[str, int]], rows: str) -> str:
         """Return the sum of a run with its shift, as a wide number."""
-        shifted = f" + {literal(one.shift, WIDE)} * CAST({rows} AS {WIDE})" if one.shift else ""
+        shifted = f" + {literal(group_sum.shift, WIDE)} * CAST({rows} AS {WIDE})" if group_sum.shift else ""
         return _wide_total(limbs) + shifted
 
     def _everywhere(self, rows: str, kept: str | None) -> Callable[[], str]:
@@ -508,15 +515,15 @@ class _Builder:
 # ---------------------------------------------------------------------- texts of numbers
 
 
-def _scaled_across(one: GroupSum, total: str, everywhere: str, cap: int, stages: Sequence[dict[str, str]]) -> str:
+def _scaled_across(group_sum: GroupSum, total: str, everywhere: str, cap: int, stages: Sequence[dict[str, str]]) -> str:
     """Return total * min(1, cap / rows of the unit in all groups) in steps of 2**-inner, rounded towards 0.
 
     `bounding.sums.scaled_across` says why this bounds what a unit adds. SQL divides towards 0.
     """
     wide = stages[0].setdefault(f"CAST({total} AS {WIDE})", f"w{len(stages[0])}")
-    factor = literal(cap << one.inner, WIDE)
+    factor = literal(cap << group_sum.inner, WIDE)
     top = stages[1].setdefault(f"CASE WHEN {everywhere} > {cap}L THEN {wide} * {factor} END", f"y{len(stages[1])}")
-    within = f"CAST({wide} * {literal(1 << one.inner, WIDE)} AS BIGINT)"
+    within = f"CAST({wide} * {literal(1 << group_sum.inner, WIDE)} AS BIGINT)"
     # Each branch is computed only where its numbers fit: a total beyond the cap may have too many bits.
     return f"CASE WHEN {everywhere} > {cap}L THEN {top} div {everywhere} ELSE {within} END"
 
@@ -576,19 +583,19 @@ def _clipped(limbs: Sequence[tuple[str, int]], low: int, high: int) -> str:
     return f"CAST({_clip(_wide_total(limbs), low, high, WIDE)} AS BIGINT)"
 
 
-def _row_number(one: GroupSum, lane: Lane, names: Sequence[str]) -> tuple[str, int]:
+def _row_number(group_sum: GroupSum, lane: Lane, names: Sequence[str]) -> tuple[str, int]:
     """Return the number of a row that is summed, and a bound on its absolute value."""
-    if one.of == "basis":
+    if group_sum.of == "basis":
         column = lane.columns[0]
         whole = column.high - column.low
         up, down = f"({names[0]} - {literal(column.low, BIGINT)})", f"({literal(column.high, BIGINT)} - {names[0]})"
-        factors = [up] * one.place + [down] * (one.degree - one.place)
-        return " * ".join([f"{math.comb(one.degree, one.place)}L", *factors]), whole**one.degree
+        factors = [up] * group_sum.place + [down] * (group_sum.degree - group_sum.place)
+        return " * ".join([f"{math.comb(group_sum.degree, group_sum.place)}L", *factors]), whole**group_sum.degree
     largest = 1
-    for letter in one.of:
+    for letter in group_sum.of:
         column = lane.columns["xy".index(letter)]
         largest *= max(abs(column.low), abs(column.high))
-    return " * ".join(names["xy".index(letter)] for letter in one.of), largest
+    return " * ".join(names["xy".index(letter)] for letter in group_sum.of), largest
 
 
 def _number(own: str, dtype: pl.DataType) -> str:

@@ -381,7 +381,7 @@ def _from_truth(yes: str, no: str) -> Callable[[str, pl.DataType, pl.DataType], 
 
 
 def _within(x: str, low: int, high: int, then: str | None = None) -> str:
-    """Return a BIGINT, or what is computed from it, which is null outside a range."""
+    """Return a BIGINT, or an expression of it (`then`), with null for numbers outside a range."""
     tests = [f"{x} >= {literal(low, BIGINT)}"] if low > LEAST else []
     tests += [f"{x} <= {literal(high, BIGINT)}"] if high < MOST else []
     return f"CASE WHEN {' AND '.join(tests)} THEN {then or x} END" if tests else then or x

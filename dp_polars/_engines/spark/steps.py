@@ -1,7 +1,7 @@
 """The steps of a private frame as nested SELECTs: filters, new columns, and lookups of public rows.
 
-What one unit can change: every SELECT computes a row from one row, drops it, or joins it with public rows. Those that
-combine rows of a unit are in `unit_steps`. Columns have names of our own in SQL (`s0`, `m1_0`, ...), so no name of a
+What one unit can change: every SELECT computes a row from one row, drops it, or joins it with public rows. Steps that
+combine the rows of a unit are in `unit_steps`. Columns have generated names in SQL (`s0`, `m1_0`, ...), so no name of a
 user is ever part of a text.
 """
 

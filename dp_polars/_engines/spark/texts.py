@@ -1,4 +1,4 @@
-"""What the SQL texts of this engine share: rows as a text, salted hashes, and floats in one form."""
+"""Parts that all SQL texts of this engine share: rows as a text, salted hashes, and floats in one form."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 The environment variable DP_SPARK names it:
 
-- `sail` (the default): Sail, in this process;
+- `sail` (the default): Sail, in a process of its own;
 - `apache`: Apache Spark by Spark Connect, which needs `pyspark[connect]` and Java;
 - `classic`: Apache Spark by classic pyspark, without Connect, which needs `pyspark` and Java.
 """
 
 import os
 import shutil
+import subprocess
 import sys
 import warnings
 from contextlib import ExitStack, contextmanager
@@ -87,11 +88,22 @@ def name_the_main_module():
         main.__file__ = tests.__file__
 
 
+_SAIL = """
+import sys
+from pysail.spark import SparkConnectServer
+
+server = SparkConnectServer(ip="127.0.0.1", port=0)
+server.start(background=True)
+print(server.listening_address[1], flush=True)
+sys.stdin.read()  # until this end is closed, also by the death of the tests
+"""
+
+
 @contextmanager
 def sail():
-    """Start Sail in this process, and open a session."""
+    """Start Sail in a process of its own, where it may keep what it remembers of each plan, and open a session."""
     name_the_main_module()
-    server = pytest.importorskip("pysail.spark", reason="Sail is not installed: pip install pysail")
+    pytest.importorskip("pysail.spark", reason="Sail is not installed: pip install pysail")
     pytest.importorskip(
         "pyspark.sql.connect.session", reason="the Spark client is not installed: pip install pyspark-client"
     )
@@ -99,15 +111,15 @@ def sail():
 
     # Sail ends sessions that are idle for a while, as they are while a slow machine runs other tests.
     os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", "86400")
-    running = server.SparkConnectServer(ip="127.0.0.1", port=0)
-    running.start(background=True)
-    host, port = running.listening_address
-    session = SparkSession.builder.remote(f"sc://{host}:{port}").create()
-    try:
-        yield session
-    finally:
-        session.stop()
-        running.stop()
+    ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # it logs its own end
+    with subprocess.Popen([sys.executable, "-c", _SAIL], **ends) as running:
+        port = int(running.stdout.readline())
+        session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+        try:
+            yield session
+        finally:
+            session.stop()
+            running.stdin.close()
 
 
 @contextmanager
