@@ -52,7 +52,7 @@ class Choices(FrameMethods, Generic[Answer]):
             The grouping keys.
         score
             What a candidate is chosen by: "rows", "units", `dp.count("x")` or `dp.sum("x", bounds=(0, 100))`.
-        **options
+        epsilon, ..., session
             The spend and the caps: see `dp.ChoiceOptions`.
 
         Examples
@@ -138,7 +138,7 @@ class Choices(FrameMethods, Generic[Answer]):
             the bounds.
         by
             The grouping keys, whose values must be public.
-        **options
+        epsilon, ..., session
             The spend and the caps: see `dp.ChoiceOptions`. If a unit has more than `max_rows_per_group` rows in a
             group, that many are chosen at random.
 

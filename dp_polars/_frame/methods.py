@@ -54,7 +54,7 @@ class Questions(FrameMethods, Generic[Answer]):
             The grouping keys: names or row-wise expressions.
         column
             If given, only rows in which this column isn't null are counted.
-        **options
+        epsilon, ..., session
             The spend, the caps and other options: see `dp.Options`.
 
         Examples
@@ -156,7 +156,7 @@ class Questions(FrameMethods, Generic[Answer]):
         per
             "row" clips the value of each row. "unit" clips the total of each unit in a group instead, however many rows
             it has.
-        **options
+        epsilon, ..., session
             The spend, the caps and other options: see `dp.Options`.
 
         Examples
@@ -281,7 +281,7 @@ class Questions(FrameMethods, Generic[Answer]):
             `<name>_rank_low` to `<name>_rank_high`, as fractions of the rows. "value" adds `<name>_low` and
             `<name>_high`, which cover the quantile of the clipped values. They are two more choices, so each
             choice gets a third of the spend.
-        **options
+        epsilon, ..., session
             The spend, the caps and other options: see `dp.Options`.
 
         Examples

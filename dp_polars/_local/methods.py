@@ -78,7 +78,7 @@ class Responses(FrameMethods, Generic[Answer]):
         resample
             Instead of a spend: with this probability a response is a uniformly random category, otherwise it is the
             truth. With k categories, the epsilon of each response is ln(1 + k * (1 - resample) / resample).
-        **options
+        epsilon, ..., session
             `epsilon` (of each response; the price is `group_size` times that), `share` or `rho` (the whole price),
             `fresh` and `session`: see `dp.ResponseOptions`.
 

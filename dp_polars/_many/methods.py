@@ -52,7 +52,7 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
             The most answers that are measured; the noise grows with it. The default is 10 + 4 ln(cells), enough for
             most data, or ln(cells) / (1.5 alpha**2), enough for any data, if that is less. Once they are used up, the
             hypothesis answers without being checked.
-        **options
+        epsilon, ..., session
             The spend and the cap on the rows of one unit: see `dp.OpeningOptions`.
 
         Returns
@@ -114,7 +114,7 @@ class ManyQueries(FrameMethods, Generic[Opened, Made]):
             The error that the size of the small database alone allows, as a fraction of all rows.
         fresh
             Pays for new noise even if the same synthesis is stored.
-        **options
+        epsilon, ..., session
             The spend and the cap on the rows of one unit: see `dp.OpeningOptions`.
 
         Returns

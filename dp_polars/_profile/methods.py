@@ -90,7 +90,7 @@ class Profiling(FrameMethods, Generic[Answer]):
             The keys whose groups are counted: names or row-wise expressions. Their values are not released.
         columns
             The columns to look at: names or row-wise expressions. Each takes a part of the spend.
-        **options
+        epsilon, ..., session
             The spend and other options: see `dp.ProfileOptions`. By default the profile costs 5 % of the session. In a
             session with `queries=n`, it is one of the n questions and costs 1/n.
 

@@ -182,7 +182,7 @@ class Streams(FrameMethods, Generic[Opened]):
             negative. This needs less noise, and works only in "add_remove" sessions.
         of
             What a condition counts: rows, or units that have such a row.
-        **options
+        epsilon, ..., session
             The spend (`epsilon=`, `share=` or `rho=`), `max_rows_per_group=` (how many rows of a unit count, chosen
             at random once; not needed to count units) and `session=`: see `dp.OpeningOptions`.
 
