@@ -25,8 +25,13 @@ _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIG
 _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
 
-def is_running(frame: FrameType, current: FrameType | None) -> bool:
-    """Return whether a function is running: its frame is its thread's current frame or a caller of it."""
+def is_running(frame: FrameType | None, current: FrameType | None) -> bool:
+    """Return whether a function is running: its frame is its thread's current frame or a caller of it.
+
+    None stands for a function that has ended.
+    """
+    if frame is None:
+        return False
     while current is not None and current is not frame:
         current = current.f_back
     return current is not None
@@ -48,7 +53,7 @@ class Deferred:
         self.pending: list[int] = []
         self.interrupted = False
         self._open = False
-        self._frame = frame or sys._getframe(1)
+        self._frame: FrameType | None = frame or sys._getframe(1)
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def __enter__(self) -> Deferred:
@@ -69,6 +74,7 @@ class Deferred:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._restore()
+        self._frame = None  # it holds this object, and its variables would wait for the garbage collector
         if isinstance(error, KeyboardInterrupt):  # an interrupt is already being raised
             self.pending = [number for number in self.pending if number != signal.SIGINT]
         self._deliver()

@@ -215,12 +215,12 @@ def ordered_before_sorting(patch):
 
 def in_parts(patch):
     ordered_before_sorting(patch)
-    patch.setattr(sorters, "_Packed", lambda *given: sorters._PackedInParts(*given[:3]))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._PackedInParts(given[0]))
 
 
 def wide(patch):
     ordered_before_sorting(patch)
-    patch.setattr(sorters, "_Packed", lambda *given: sorters._Wide(*given[:3]))
+    patch.setattr(sorters, "_Packed", lambda *given: sorters._Wide(given[0]))
 
 
 def wide_in_parts(patch):

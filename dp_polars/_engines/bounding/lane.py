@@ -79,7 +79,7 @@ class LaneBounding:
             bits = (self._values[1] - first).bit_length()
             self._cells = CellCounts(lane.cells, groups, bits, cap, salt, order)
         self._profiles = {profile.name: Profiles(profile) for profile in lane.profiles}
-        self._sorter = sorter_for(self._shape, self._collect, workers, expected)
+        self._sorter = sorter_for(self._shape, expected)
 
     def _collect(self, block: Block) -> None:
         self._sums.collect(block)
@@ -104,8 +104,8 @@ class LaneBounding:
 
         Return them in sorted order if each row is a single word; nothing else holds them then.
         """
-        words = self._sorter.finish()
-        self._sorter = sorter_for(self._shape, self._collect, self._workers)
+        words = self._sorter.finish(self._collect, self._workers)
+        self._sorter = sorter_for(self._shape)
         if self._cells is not None:
             self._cells.end_part()
         return words

@@ -104,48 +104,48 @@ class Sorter(Protocol):
         """Add some rows."""
         ...
 
-    def finish(self) -> AnyWords | None:
-        """Pass all rows on. Return them in sorted order if each row is a single word."""
+    def finish(self, collect: Collect, workers: Workers) -> AnyWords | None:
+        """Pass all rows on to `collect`. Return them in sorted order if each row is a single word."""
         ...
 
 
-def sorter_for(shape: RowShape, collect: Collect, workers: Workers, expected: int = 0) -> Sorter:
+def sorter_for(shape: RowShape, expected: int = 0) -> Sorter:
     """Return the sorter for rows of this shape. How many are `expected` only decides when memory is taken."""
-    return _sorter_for(shape.layout, collect, workers, expected)
+    return _sorter_for(shape.layout, expected)
 
 
-def _sorter_for(layout: Layout, collect: Collect, workers: Workers, expected: int = 0) -> Sorter:
+def _sorter_for(layout: Layout, expected: int = 0) -> Sorter:
     if layout.fits:
-        return _Packed(layout, collect, workers, expected)
+        return _Packed(layout, expected)
     if layout.unit_bits <= 64 and _without_part(layout).fits:
-        return _PackedInParts(layout, collect, workers)
+        return _PackedInParts(layout)
     if layout.unit_bits > SLOT_BITS and _without_part(replace(layout, unit_bits=SLOT_BITS)).fits:
-        return _BySlot(layout, collect, workers)
-    return _Wide(layout, collect, workers)
+        return _BySlot(layout)
+    return _Wide(layout)
 
 
 class _Packed:
     """Store each row as one word."""
 
-    def __init__(self, layout: Layout, collect: Collect, workers: Workers, expected: int) -> None:
-        self._layout, self._collect, self._workers = layout, collect, workers
+    def __init__(self, layout: Layout, expected: int) -> None:
+        self._layout = layout
         self._dtype: type[np.unsignedinteger[Any]] = np.uint32 if layout.bits < SHORT_BITS else np.uint64
         self._pages = Pages(self._dtype, expected)
 
     def add(self, rows: CodedRows) -> None:
         self._pages.add(_kept(_words(rows.unit, rows, self._layout, self._dtype), rows))
 
-    def finish(self) -> AnyWords:
+    def finish(self, collect: Collect, workers: Workers) -> AnyWords:
         words = self._pages.take()
-        add_words(words, self._layout, self._collect, self._workers)
+        add_words(words, self._layout, collect, workers)
         return words
 
 
 class _PackedInParts:
     """Store rows that are a few bits too long for a word in parts. The part tells the upper bits of the unit."""
 
-    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
-        self._own, self._collect, self._workers = _without_part(layout), collect, workers
+    def __init__(self, layout: Layout) -> None:
+        self._own = _without_part(layout)
         self._lower = np.uint64((1 << self._own.unit_bits) - 1)
         self._whole = np.uint64((1 << layout.unit_bits) - 1)
         self._parts = Parts()
@@ -156,21 +156,20 @@ class _PackedInParts:
         words = _words(mixed & self._lower, rows, self._own)
         self._parts.add(_kept(part, rows), (_kept(words, rows),))
 
-    def finish(self) -> None:
-        self._workers.each(
-            self._parts.take(whole=False), lambda columns: add_words(columns[0], self._own, self._collect, Workers())
-        )
+    def finish(self, collect: Collect, workers: Workers) -> None:
+        parts = self._parts.take(whole=False)
+        workers.each(parts, lambda columns: add_words(columns[0], self._own, collect, Workers()))
 
 
 class _BySlot:
     """Replace most units by their slot, a short number. The rows of the other units are stored as columns."""
 
-    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
-        self._layout, self._collect, self._workers = layout, collect, workers
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._lock = threading.Lock()
         self._first: list[CodedRows] | None = []
         self._waiting = 0
-        self._others = _Wide(layout, collect, workers)
+        self._others = _Wide(layout)
 
     def add(self, rows: CodedRows) -> None:
         with self._lock:
@@ -188,7 +187,7 @@ class _BySlot:
             return []
         first, self._first = self._first, None
         self._slots = Slots()
-        self._owned = _sorter_for(replace(self._layout, unit_bits=SLOT_BITS), self._collect, self._workers)
+        self._owned = _sorter_for(replace(self._layout, unit_bits=SLOT_BITS))
         return first
 
     def _claim(self, whole: CodedRows) -> None:
@@ -198,20 +197,20 @@ class _BySlot:
             self._others.add(rows.where(~owned))
         self._owned.add(replace(rows, unit=slot, more=None, keep=owned))
 
-    def finish(self) -> None:
+    def finish(self, collect: Collect, workers: Workers) -> None:
         if self._first is not None:
             for rows in self._first:
                 self._others.add(rows)
         else:
-            self._owned.finish()
-        self._others.finish()
+            self._owned.finish(collect, workers)
+        self._others.finish(collect, workers)
 
 
 class _Wide:
     """Store rows as several columns, in parts by unit."""
 
-    def __init__(self, layout: Layout, collect: Collect, workers: Workers) -> None:
-        self._layout, self._collect, self._workers = layout, collect, workers
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._below = replace(layout, unit_bits=0, value_bits=0, low=None)
         self._dtype = np.uint32 if self._below.bits <= 32 else np.uint64
         self._parts = Parts()
@@ -226,10 +225,9 @@ class _Wide:
         value = None if rows.value is None else rows.value.astype(np.int64, copy=False)
         self._parts.add(part, (mixed, rows.more, below, value))
 
-    def finish(self) -> None:
-        self._workers.each(
-            self._parts.take(whole=True), lambda columns: add_wide(columns, self._layout, self._collect, Workers())
-        )
+    def finish(self, collect: Collect, workers: Workers) -> None:
+        parts = self._parts.take(whole=True)
+        workers.each(parts, lambda columns: add_wide(columns, self._layout, collect, Workers()))
 
 
 def _kept(column: NDArray[Any], rows: CodedRows) -> NDArray[Any]:
