@@ -40,6 +40,7 @@ from dp_polars._sql.syntax_tree import (
     fold,
     path_of,
     replaced_tables,
+    with_short_texts,
     without_places,
     without_progress,
 )
@@ -156,8 +157,17 @@ class Database:
     def cursor(self) -> Any:
         """Open a cursor on the database that can't see Python variables."""
         cursor = self.connection.cursor()
-        cursor.execute("SET python_enable_replacements = false")
+        try:
+            cursor.execute("SET python_enable_replacements = false")
+        except duckdb.Error:  # settings are locked
+            asked = "SELECT system.main.current_setting('python_enable_replacements')"
+            if cursor.execute(asked).fetchall() != [(False,)]:
+                raise InvalidParameterError(
+                    "The settings of this database are locked, so that the names of tables may mean Python variables. "
+                    "Say SET GLOBAL python_enable_replacements = false before SET lock_configuration = true."
+                ) from None
         without_progress(cursor)
+        with_short_texts(cursor)
         return cursor
 
     def _refuse_two_declarations(self, files: Mapping[str, OpenedFile], public: set[TableKey]) -> None:

@@ -222,6 +222,17 @@ def without_progress(connection: Any) -> None:
         connection.execute("SET enable_progress_bar = false")
 
 
+def with_short_texts(cursor: Any) -> None:
+    """Let this cursor return texts in the form that DuckDB and Polars hold them in, so that none are copied.
+
+    Only speed depends on it, so a database whose settings are locked may refuse. Other cursors of the user's database
+    keep their settings.
+    """
+    with contextlib.suppress(duckdb.Error):
+        cursor.execute("SET SESSION arrow_output_version = '1.4'")
+        cursor.execute("SET SESSION produce_arrow_string_view = true")
+
+
 @lru_cache(maxsize=1)
 def _shared(process: int) -> Any:
     return sandbox()

@@ -1,8 +1,9 @@
 """Wall time and CPU of private questions against the plain query, on one and on two threads, and a guess for sixteen.
 
-Each number of threads has its own process, which asks both sides in turn, so other work on the machine affects both.
-The best of all rounds is shown, and how far the median is above it. So is the CPU that other processes took meanwhile:
-on a machine that is not idle, wall times say little, and the ratio of CPU seconds says more.
+Each number of threads has its own process. Both processes and both sides are asked in turn, so that whatever slows the
+machine for a while slows all four. The best of all rounds is shown, and how far the median is above it. So is the CPU
+that other processes took meanwhile: on a machine that is not idle, wall times say little, and the ratio of CPU seconds
+says more.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def run(rows: int = ROWS) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         data.write(path, rows)
-        alone, both = (_measured(path, threads) for threads in (1, 2))
+        alone, both = _measured(path, 1, 2)
     lines: list[Row] = []
     for name, limit in LIMITS.items():
         (ours, plain), (ours_alone, _) = both[name], alone[name]
@@ -90,17 +91,51 @@ def _extrapolated(one: float, two: float) -> float:
     return one * (1 - shared + shared / MANY)
 
 
-def _measured(path: Path, threads: int) -> dict[str, tuple[Timing, Timing]]:
-    """Return the timings of both sides of every question, from a process with this many threads."""
-    words = [sys.executable, "-c", CHILD, str(path), str(threads)]
-    environment = {**os.environ, "POLARS_MAX_THREADS": str(threads)}
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
-    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
-    return {name: (Timing(**sides[0]), Timing(**sides[1])) for name, sides in found.items()}
+class _Asked:
+    """A process with so many threads that asks one side of a question at a time."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        words = [sys.executable, "-c", CHILD, str(path), str(threads)]
+        environment = {**os.environ, "POLARS_MAX_THREADS": str(threads)}
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def ask(self, name: str, side: int) -> tuple[float, float, float]:
+        """Return the wall and CPU seconds of one side, and the CPUs that others kept busy meanwhile."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([name, side]), file=self._process.stdin, flush=True)
+        wall, cpu, others = json.loads(self._process.stdout.readline())
+        return wall, cpu, others
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def _measured(path: Path, *threads: int) -> list[dict[str, tuple[Timing, Timing]]]:
+    """Return the timings of both sides of every question, for each number of threads."""
+    processes = [_Asked(path, number) for number in threads]
+    try:
+        found = [{name: (Timing([], [], []), Timing([], [], [])) for name in LIMITS} for _ in processes]
+        for name in LIMITS:
+            for number in range(ROUNDS + 1):
+                for process, timings in zip(processes, found, strict=True):
+                    for side, timing in enumerate(timings[name]):
+                        wall, cpu, others = process.ask(name, side)
+                        if number:  # the first round is a warm-up
+                            timing.wall.append(wall)
+                            timing.cpu.append(cpu)
+                            timing.others.append(others)
+        return found
+    finally:
+        for process in processes:
+            process.close()
 
 
 def child(path: str, threads: str) -> None:
-    """Ask every question and its plain form in turn, and print the timings: the body of a process."""
+    """Ask what the lines of standard input name, and print how long it took: the body of a process."""
     frame = pl.read_parquet(path).rechunk()
     raw = duckdb.connect(config={"threads": int(threads)})
     raw.execute("SET enable_progress_bar = false")
@@ -132,23 +167,17 @@ def child(path: str, threads: str) -> None:
         ),
     }
     with generous_session():
-        timings = {name: _in_turn(*both) for name, both in sides.items()}
-    print(json.dumps(timings))
+        for line in sys.stdin:
+            name, side = json.loads(line)
+            print(json.dumps(_timed(sides[name][side])), flush=True)
 
 
-def _in_turn(*sides: Callable[[], object]) -> list[dict[str, list[float]]]:
-    """Return the wall and CPU seconds of each side, after a warm-up."""
-    timings: list[dict[str, list[float]]] = [{"wall": [], "cpu": [], "others": []} for _ in sides]
-    for number in range(ROUNDS + 1):
-        for side, timing in zip(sides, timings, strict=True):
-            busy, wall, cpu = _busy_seconds(), time.perf_counter(), time.process_time()
-            side()
-            wall, cpu, busy = time.perf_counter() - wall, time.process_time() - cpu, _busy_seconds() - busy
-            if number:
-                timing["wall"].append(wall)
-                timing["cpu"].append(cpu)
-                timing["others"].append(max(busy - cpu, 0.0) / wall)
-    return timings
+def _timed(work: Callable[[], object]) -> tuple[float, float, float]:
+    """Return the wall and CPU seconds of some work, and the CPUs that other processes kept busy meanwhile."""
+    busy, wall, cpu = _busy_seconds(), time.perf_counter(), time.process_time()
+    work()
+    wall, cpu, busy = time.perf_counter() - wall, time.process_time() - cpu, _busy_seconds() - busy
+    return wall, cpu, max(busy - cpu, 0.0) / wall
 
 
 def _busy_seconds() -> float:

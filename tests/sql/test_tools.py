@@ -34,6 +34,7 @@ total.bounds = [0, 100]
 status.keys = ["new", "paid"]
 email.ask = false
 """
+JUPYSQL = [*importlib.metadata.distributions(name="jupysql")]
 BY_STATUS = "SELECT status, COUNT(*) AS n, AVG(total) AS mean FROM orders GROUP BY status ORDER BY status"
 
 
@@ -207,9 +208,9 @@ def test_tools_learn_the_columns_of_a_table_from_an_answer_without_rows(path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not JUPYSQL, reason="jupysql is not installed")
 def test_jupysql_asks_through_a_connection_and_an_engine(path):
     """In a process of its own, because jupysql keeps connections and settings in globals."""
-    pytest.importorskip("sql", reason="jupysql is not installed")
     code = f"""
 import IPython.testing.globalipapp as app, sqlalchemy, dp_polars as dp
 shell = app.start_ipython()
