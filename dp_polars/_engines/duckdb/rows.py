@@ -153,7 +153,8 @@ def _frame_of(batch: Any, types: Mapping[str, pl.DataType]) -> pl.DataFrame:
     frame = pl.from_arrow(batch)
     if not isinstance(frame, pl.DataFrame):
         raise TypeError("a batch of rows is a frame")
-    return frame.select(_typed(frame, name, dtype) for name, dtype in types.items()) if types else frame
+    typed = [one for name, dtype in types.items() if (one := _typed(frame, name, dtype)) is not None]
+    return frame.with_columns(typed) if typed else frame
 
 
 def table_identity(place: Sequence[Any], database_files: Sequence[str], token: str) -> bytes:
@@ -215,14 +216,17 @@ def _literal(value: Any, dtype: pl.DataType) -> str | None:
     return None
 
 
-def _typed(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Expr:
-    """Return a column in the type that the table was announced with. Values that do not fit become null."""
+def _typed(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Expr | None:
+    """Return a column in the type that the table was announced with, or None if it is in this type already.
+
+    Values that do not fit become null.
+    """
     given, column = frame.schema[name], pl.col(name)
     if dtype == pl.Time:
         return pl.when(column.to_physical() < _DAY).then(column).alias(name)
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
         return column.dt.convert_time_zone(dtype.time_zone)
-    return column if given == dtype else column.cast(dtype)
+    return None if given == dtype else column.cast(dtype)
 
 
 def memory_limit(cursor: Cursor) -> float:
