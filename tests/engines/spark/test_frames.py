@@ -312,7 +312,7 @@ def test_with_one_family_of_hashes_duckdb_and_spark_keep_the_very_same_groups(sp
             text = call("md5", f"CAST({call('concat', literal(salt, STRING), f'CAST({column} AS STRING)')} AS BINARY)")
             return f"CAST({call('conv', call('substring', text, '1', '4'), '16', '10')} AS BIGINT)"
 
-        return f"({first('u', columns[0])} ^ {first('k', columns[1])})"
+        return f"({' ^ '.join(map(first, 'uk', columns))})"
 
     for module in (polars_engine, group_order):
         monkeypatch.setattr(module, "hashed", hashed)
