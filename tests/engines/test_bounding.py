@@ -1,8 +1,10 @@
 """The Polars engine compared with the reference: exact without caps, within the caps, for every type of key."""
 
 import datetime
+import itertools
 import uuid
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from dp_polars._engines.bounding import blocks, row_store, sorters, sums
 from dp_polars._engines.polars import codes, engine
 from dp_polars._engines.polars import hash_table as hashes
+from dp_polars._engines.request import BoundedRequest, GroupSum, Lane, ValueColumn
 from tests.engines.reference import capped, runs_of, shortened
 from tests.engines.requests import ValueRequest, request, run_bounded
 
@@ -449,10 +452,10 @@ def test_floats_are_put_on_the_grid_and_what_is_no_number_is_left_out():
 def test_sums_in_limbs_are_exact_or_saturate(values, groups):
     array = np.array(values, np.int64)
     group = np.arange(len(values)) % groups
-    total = sums.Sums(groups, [0])
+    total = sums.Sums(groups, [True])
     for piece in np.array_split(np.arange(len(values)), 3):
         total.add(group[piece], [array[piece]])
-    found = total.finish()[2][0]
+    found = sums.joined(*total.finish()[2][0])
     for g in range(groups):
         true = sum(v for v, own in zip(values, group.tolist(), strict=True) if own == g)
         assert found[g] == max(-(2**62), min(true, 2**62))
@@ -465,7 +468,7 @@ def test_runs_and_the_first_sum_are_added_in_one_word_only_while_both_fit(most, 
     monkeypatch.setattr(sums, "_LIMB", 6 if most == 60 else 32)
     monkeypatch.setattr(sums, "_LOW", 63 if most == 60 else 2**32 - 1)
     rng = np.random.default_rng(3)
-    total = sums.Sums(3, [None, None])
+    total = sums.Sums(3, [False, False])
     group, first, second = (rng.integers(0, high, 300) for high in (3, 9, 5))
     first[7] = 200  # alone too much for half a word, if it has 6 bits
     for piece in np.array_split(np.arange(300), 60):
@@ -474,7 +477,36 @@ def test_runs_and_the_first_sum_are_added_in_one_word_only_while_both_fit(most, 
     assert names.tolist() == [0, 1, 2]
     for g in range(3):
         own = group == g
-        assert (runs[g], found[0][g], found[1][g]) == (own.sum(), first[own].sum(), second[own].sum())
+        assert (runs[g], found[0][0][g], found[1][0][g]) == (own.sum(), first[own].sum(), second[own].sum())
+        assert found[0][1] is found[1][1] is None
+
+
+def test_sums_of_distances_from_both_bounds_are_those_of_exact_numbers():
+    """One of the two is not added up but follows from the other, also where runs are scaled down and rounded."""
+    rng = np.random.default_rng(5)
+    n, cap, low, high = 6000, 7, -3, 11
+    units, keys = rng.integers(0, 40, n) ** 2 // 40, rng.integers(0, 5, n)  # up to hundreds of rows in a run
+    values = [None if rng.random() < 0.1 else int(value) for value in rng.integers(low, high + 1, n)]
+    frame = pl.DataFrame({"unit0": units, "key0": keys, "value0": values})
+    column = ValueColumn(place=0, low=low, high=high)
+    both = tuple(
+        GroupSum(name=f"place{place}", of="basis", max_rows=cap, fine=0, inner=32, place=place, degree=1)
+        for place in (0, 1)
+    )
+    alone = (both[0],)
+    exact = dict.fromkeys([(g, place) for g in range(5) for place in (0, 1)], 0)
+    for (_, group), rows in frame.drop_nulls().group_by("unit0", "key0"):
+        for place in (0, 1):
+            total = sum(value - low if place else high - value for value in rows["value0"].to_list())
+            exact[group, place] += round(Fraction(min(len(rows), cap) * total * 2**32, len(rows)))
+    for everyone, asked in itertools.product((False, True), (both, alone, both[::-1])):
+        lane = Lane(columns=(column,), sums=asked, everyone=everyone)
+        table = engine.run_bounded(
+            frame.lazy(), BoundedRequest(units=1, keys=1, max_groups=None, domain=None, lanes=(lane,))
+        )
+        for group, *found in table.groups.select("key0", *(one.name for one in asked)).rows():
+            wanted = [(2 * exact[group, one.place] + 2**32) // 2**33 for one in asked]  # to the nearest, ties upwards
+            assert found == wanted
 
 
 def test_every_row_a_unit():

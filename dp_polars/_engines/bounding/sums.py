@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,10 @@ _MOST_ROWS = 1 << 62  # no unit has so many rows; a larger cap means the same an
 _LONG_RUN = 1 << 31  # longer runs are scaled down with Python integers
 _LIMB = 32
 _LOW = (1 << _LIMB) - 1
+Sum = tuple[Numbers, Numbers | None]
+"""A sum of each group as high * 2**_LIMB + low, or just the number if there is no second part."""
+
+_SHORT_SUMS = ("rows", "units", "over")
 _FEW_GROUPS = 1 << 22  # up to this many possible groups, each has a place; beyond, only those that occur
 _MERGE = 1 << 20
 _MOST_BOTH = (1 << 31) - 1
@@ -31,13 +36,13 @@ class CappedSums:
 
     def __init__(self, lane: Lane, groups: int, cap: GroupCap | None) -> None:
         self._lane, self._cap = lane, cap
-        self._added = [group_sum for group_sum in lane.sums if not self._is_runs(group_sum)]
+        self._mirrored = _mirrored(lane.sums)
+        asked = [one for one in lane.sums if not self._is_runs(one) and one.name not in self._mirrored]
+        needed = [mirror.rows for mirror in self._mirrored.values()]
+        # Sums of short numbers come first, because the first one is added up together with the number of runs.
+        self._added = sorted(dict.fromkeys([*asked, *needed]), key=lambda one: one.of not in _SHORT_SUMS)
         self._across = any(group_sum.across for group_sum in self._added)
-        long = [
-            None if group_sum.of in ("rows", "units", "over") else group_sum.inner - group_sum.fine
-            for group_sum in self._added
-        ]
-        self._sums = Sums(groups, long)
+        self._sums = Sums(groups, [one.of not in _SHORT_SUMS for one in self._added])
 
     def _is_runs(self, group_sum: GroupSum) -> bool:
         """Return whether a sum is the number of runs, which is counted anyway."""
@@ -53,8 +58,47 @@ class CappedSums:
     def finish(self) -> tuple[Numbers, Numbers, dict[str, Numbers]]:
         """Return the group numbers, their numbers of runs, and the sums by name."""
         names, runs, sums = self._sums.finish()
-        added = {group_sum.name: numbers for group_sum, numbers in zip(self._added, sums, strict=True)}
-        return names, runs, {group_sum.name: added.get(group_sum.name, runs) for group_sum in self._lane.sums}
+        added = dict(zip(self._added, sums, strict=True))
+        found = {}
+        for one in self._lane.sums:
+            mirror = self._mirrored.get(one.name)
+            high, low = added.get(one, (runs, None)) if mirror is None else self._mirror(added, mirror)
+            found[one.name] = high if low is None else joined(*shortened(high, low, one.inner - one.fine))
+        return names, runs, found
+
+    def _mirror(self, added: Mapping[GroupSum, Sum], mirror: _Mirror) -> Sum:
+        column, (high, low), (rows, _) = self._lane.columns[0], added[mirror.other], added[mirror.rows]
+        return (column.high - column.low) * rows - high, None if low is None else -low
+
+
+@dataclass(frozen=True)
+class _Mirror:
+    """How a sum of distances from one bound follows from the sum of distances from the other one.
+
+    Without rounding, the two numbers of a run add up to w, the distance of the bounds times min(rows, cap). In steps of
+    2**-_LIMB, w is even, and rounding to the nearest integer, ties to even, takes w - x to the same distance from w as
+    x from 0. So the numbers add up to w after rounding too, and their sums to the sum of w.
+    """
+
+    other: GroupSum
+    rows: GroupSum
+
+
+def _mirrored(sums: Sequence[GroupSum]) -> dict[str, _Mirror]:
+    """Return the sums that follow from others, by their names."""
+    found = {}
+    for one in sums:
+        linear = one.of == "basis" and (one.degree, one.place) == (1, 0)
+        if not linear or one.inner != _LIMB or one.max_rows is None or one.max_rows >= _MOST_ROWS:
+            continue
+        if one.across or one.everyone or one.shift or one.clip is not None:
+            continue
+        other = next((two for two in sums if replace(two, name=one.name, place=0) == one and two.place == 1), None)
+        if other is not None:
+            rows = GroupSum(name="\0rows", of="rows", max_rows=one.max_rows)
+            same = (two for two in sums if replace(two, name=rows.name) == rows)
+            found[one.name] = _Mirror(other, next(same, rows))
+    return found
 
 
 class BlockValues:
@@ -62,7 +106,6 @@ class BlockValues:
 
     def __init__(self, block: Block, lane: Lane) -> None:
         self._block, self._lane = block, lane
-        self._scaled: dict[tuple[int, int], Numbers] = {}
 
     @cached_property
     def present(self) -> NDArray[np.bool_] | None:
@@ -141,30 +184,6 @@ class BlockValues:
         numbers, bits = self.basis(1, 1)
         return run_sums(numbers, self._block, bits), bits
 
-    def linear(self, group_sum: GroupSum, most: int) -> Numbers | None:
-        """Return the scaled sums of a basis of degree 1, or None if they are not those of short values.
-
-        The sums for both places add up to w, the bounds' distance times min(rows, most). So the first follows from the
-        second: with `inner` above 0, w 2**inner is even, and rounding to the nearest integer, ties to even, takes
-        w 2**inner - x to the same distance from w 2**inner as x from 0.
-        """
-        if (
-            group_sum.of != "basis"
-            or group_sum.degree != 1
-            or group_sum.everyone
-            or not group_sum.inner
-            or not self._short
-        ):
-            return None
-        key = most, group_sum.inner
-        if key not in self._scaled:
-            up, bits = self._ups
-            self._scaled[key] = scaled(up, self.rows, most, group_sum.inner, bits)
-        if group_sum.place:
-            return self._scaled[key]
-        column = self._lane.columns[0]
-        return np.minimum(self.rows, most) * ((column.high - column.low) << group_sum.inner) - self._scaled[key]
-
     @property
     def _short(self) -> bool:
         """Whether 64 bits hold the largest value times the number of rows."""
@@ -178,7 +197,7 @@ def _codes(block: Block) -> Numbers:
     return block.codes
 
 
-def _term(group_sum: GroupSum, block: Block, values: BlockValues) -> Numbers:
+def _term(group_sum: GroupSum, block: Block, values: BlockValues) -> Numbers | Limbs:
     """Return the contribution of each run to a sum."""
     rows = block.rows if group_sum.everyone else values.rows
     most = None if group_sum.max_rows is None else min(group_sum.max_rows, _MOST_ROWS)
@@ -197,10 +216,10 @@ def _term(group_sum: GroupSum, block: Block, values: BlockValues) -> Numbers:
         return np.clip(values.totals(group_sum)[0], *group_sum.clip)
     if most is None or most >= _MOST_ROWS:
         return (values.totals(group_sum)[0] + group_sum.shift * rows) << group_sum.inner
-    found = values.linear(group_sum, most)
-    if found is None:
-        total, bits = values.totals(group_sum)
-        found = scaled(total, rows, most, group_sum.inner, bits)
+    total, bits = values.totals(group_sum)
+    if group_sum.inner == _LIMB and not group_sum.shift:
+        return scaled_in_limbs(total, rows, most, bits)
+    found = scaled(total, rows, most, group_sum.inner, bits)
     # The shift is added after scaling, because a unit may have any number of rows but the cap is small.
     return found + (group_sum.shift << group_sum.inner) * np.minimum(rows, most) if group_sum.shift else found
 
@@ -218,9 +237,33 @@ def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) 
     """
     found = total << inner
     over = np.flatnonzero(rows > max_rows)
+    if len(over):
+        found[over] = _scaled_down(total[over], rows[over], max_rows, inner, bits)
+    return found
+
+
+@dataclass(frozen=True)
+class Limbs:
+    """Numbers in two limbs: high * 2**_LIMB, plus `low` at some `places`. Elsewhere, the lower limbs are 0."""
+
+    high: Numbers
+    low: Numbers
+    places: Numbers
+
+
+def scaled_in_limbs(total: Numbers, rows: Numbers, max_rows: int, bits: int) -> Limbs:
+    """Return `scaled` in steps of 2**-_LIMB, as limbs. Only runs that are scaled down have a lower one."""
+    over = np.flatnonzero(rows > max_rows)
     if not len(over):
-        return found
-    own, n = total[over], rows[over]
+        return Limbs(total, total[:0], over)
+    found = _scaled_down(total[over], rows[over], max_rows, _LIMB, bits)
+    high = total.copy()
+    high[over] = found >> _LIMB
+    return Limbs(high, found & _LOW, over)
+
+
+def _scaled_down(own: Numbers, n: Numbers, max_rows: int, inner: int, bits: int) -> Numbers:
+    """Return what `scaled` says, for runs with more than `max_rows` rows."""
     longest = int(n.max())
     if bits + longest.bit_length() + max_rows.bit_length() + inner <= 62:
         whole, rest = np.divmod(own * (max_rows << inner), n)
@@ -234,7 +277,7 @@ def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) 
     else:
         pairs = [divmod(s * (max_rows << inner), k) for s, k in zip(own.tolist(), n.tolist(), strict=True)]
         whole, rest = (np.array(numbers, np.int64) for numbers in zip(*pairs, strict=True))
-    found[over] = whole + (2 * rest + (whole & 1) > n)
+    found: Numbers = whole + (2 * rest + (whole & 1) > n)
     return found
 
 
@@ -318,14 +361,12 @@ def value_range(columns: Sequence[ValueColumn], *, everyone: bool) -> tuple[int,
 class Sums:
     """The number of runs of each group, and exact sums over them.
 
-    Sums that 64 bits may not hold are long. For each sum, `rounded` gives the number of bits by which a long sum is
-    shortened at the end, or None if the sum is not long.
+    Sums that 64 bits may not hold are `long`, and kept in two limbs.
     """
 
-    def __init__(self, groups: int, rounded: Sequence[int | None]) -> None:
+    def __init__(self, groups: int, long: Sequence[bool]) -> None:
         self._names: Numbers | None = None if groups <= _FEW_GROUPS else np.zeros(0, np.int64)
-        self._rounded = tuple(rounded)
-        self._long = tuple(bits is not None for bits in self._rounded)
+        self._long = tuple(long)
         self._columns = 1 + sum(2 if wide else 1 for wide in self._long)  # a long sum takes two limbs
         self._sums = np.zeros((self._columns, groups if self._names is None else 0), np.int64)
         self._waiting: list[tuple[Numbers, NDArray[np.int64]]] = []
@@ -335,27 +376,29 @@ class Sums:
         self._both = np.zeros(groups, np.int64) if self._names is None and self._long[:1] == (False,) else None
         self._both_size = 0
 
-    def add(self, group: Numbers, terms: Sequence[Numbers]) -> None:
+    def add(self, group: Numbers, terms: Sequence[Numbers | Limbs]) -> None:
         """Add runs. Each run is one unit in one group, with one number per sum: none below 0 unless the sum is long."""
         if self._names is None:
-            limbs = self._limbs(terms)  # computed before the lock is taken
-            size = 0 if self._both is None else len(group) + int(terms[0].sum())
-            if self._both is None or size > _MOST_BOTH:
+            limbs = self._limbs(group, terms)  # computed before the lock is taken
+            first = None if self._both is None else limbs[0][1]
+            size = 0 if first is None else len(group) + int(first.sum())
+            if self._both is None or first is None or size > _MOST_BOTH:
                 with self._lock:
-                    self._add(self._sums, group, limbs)
+                    np.add.at(self._sums[0], group, 1)
+                    self._add(self._sums[1:], limbs)
                 return
-            both = terms[0] + (1 << _LIMB)
+            both = first + (1 << _LIMB)
             with self._lock:
                 if self._both_size + size > _MOST_BOTH:
                     self._part_both()
                 self._both_size += size
                 np.add.at(self._both, group, both)
-                for row, limb in zip(self._sums[2:], limbs[1:], strict=True):
-                    np.add.at(row, group, limb)
+                self._add(self._sums[2:], limbs[1:])
             return
         names, places = np.unique(group, return_inverse=True)
         sums = np.zeros((self._columns, len(names)), np.int64)
-        self._add(sums, places, self._limbs(terms))
+        np.add.at(sums[0], places, 1)
+        self._add(sums[1:], self._limbs(places, terms))
         with self._lock:
             self._waiting.append((names, sums))
             self._waiting_size += len(names)
@@ -370,14 +413,21 @@ class Sums:
             self._both[:] = 0
             self._both_size = 0
 
-    def _limbs(self, terms: Sequence[Numbers]) -> list[Numbers]:
-        """Return the numbers to add to each row of the sums except the first: two of them for a long sum."""
-        pairs = zip(self._long, terms, strict=True)
-        return [limb for long, term in pairs for limb in ((term >> _LIMB, term & _LOW) if long else (term,))]
+    def _limbs(self, group: Numbers, terms: Sequence[Numbers | Limbs]) -> list[tuple[Numbers, Numbers]]:
+        """Return what to add to each row of the sums except the first, as groups and numbers: two for a long sum."""
+        found: list[tuple[Numbers, Numbers]] = []
+        for long, term in zip(self._long, terms, strict=True):
+            if isinstance(term, Limbs):
+                found += [(group, term.high), (group.take(term.places), term.low)]
+            elif long:
+                found += [(group, term >> _LIMB), (group, term & _LOW)]
+            else:
+                found.append((group, term))
+        return found
 
-    def _add(self, sums: NDArray[np.int64], group: Numbers, limbs: Sequence[Numbers]) -> None:
-        np.add.at(sums[0], group, 1)
-        for row, limb in zip(sums[1:], limbs, strict=True):
+    def _add(self, sums: NDArray[np.int64], limbs: Sequence[tuple[Numbers, Numbers]]) -> None:
+        """Add numbers to their groups. NumPy keeps other threads waiting meanwhile, so this does nothing else."""
+        for row, (group, limb) in zip(sums, limbs, strict=True):
             np.add.at(row, group, limb)
 
     def _merge(self) -> None:
@@ -389,19 +439,20 @@ class Sums:
             np.add.at(column, places, np.concatenate([sums[row] for _, sums in parts]))
         self._sums, self._waiting, self._waiting_size = merged, [], 0
 
-    def finish(self) -> tuple[Numbers, Numbers, list[Numbers]]:
-        """Return the group numbers, their numbers of runs and the sums. If there are few groups, all are included."""
+    def finish(self) -> tuple[Numbers, Numbers, list[Sum]]:
+        """Return the group numbers, their numbers of runs and the sums. If there are few groups, all are included.
+
+        A long sum is given by its two limbs, and any other sum by itself and None.
+        """
         if self._names is not None:
             self._merge()
         self._part_both()
         names = np.arange(self._sums.shape[1]) if self._names is None else self._names
-        found, place = [], 1
-        for bits in self._rounded:
-            if bits is None:
-                found.append(self._sums[place])
-            else:
-                found.append(joined(*shortened(self._sums[place], self._sums[place + 1], bits)))
-            place += 1 if bits is None else 2
+        found: list[Sum] = []
+        place = 1
+        for long in self._long:
+            found.append((self._sums[place], self._sums[place + 1] if long else None))
+            place += 2 if long else 1
         return names, self._sums[0], found
 
 

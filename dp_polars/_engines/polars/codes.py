@@ -353,7 +353,7 @@ def integer_form(column: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     """Return a column as 64-bit integers that sort like its values, or None if its type is not stored as integers."""
     if not stored_as_integers(dtype):
         return None
-    if dtype == pl.UInt64:
+    if dtype in (pl.Int64, pl.UInt64):
         return column
     return (column.to_physical() if dtype.is_temporal() else column).cast(pl.Int64)
 

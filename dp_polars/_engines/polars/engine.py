@@ -40,6 +40,7 @@ from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.read_once import read_once
 from dp_polars._engines.polars.row_units import every_row_a_unit
 from dp_polars._engines.polars.scan import (
+    Made,
     PolarsSource,
     Scan,
     collect,
@@ -59,11 +60,12 @@ from dp_polars._engines.polars.units import (
     UnitCoder,
     columns_to_look_at,
     combined,
+    combined_words,
     is_one_integer,
     part_of_units,
     units_of,
 )
-from dp_polars._engines.polars.value_codes import one_form, value_codes
+from dp_polars._engines.polars.value_codes import codes_of_floats, one_form, value_codes
 from dp_polars._engines.request import BoundedRequest, Exact, ValueColumn
 from dp_polars._engines.rows import Lookup, PrivateRows, Source
 from dp_polars._engines.unit_steps import UnitRows
@@ -170,6 +172,8 @@ class _RowReading:
     ranges: Ranges
     numbers: Sequence[pl.Expr]
     """The integers of values, as columns of the scan."""
+    made: Mapping[str, Made]
+    """The same for those that a function makes of a column, by their names."""
 
     @classmethod
     def of(
@@ -183,7 +187,7 @@ class _RowReading:
         scan = scan_rows(source)
         numbers = _numbers(scan.frame.collect_schema(), request, salts, short=True)
         frame = _with_numbers(_in_one_form(scan.frame), request, salts, short=True)
-        return cls(source, scan, frame, codes, ranges, numbers)
+        return cls(source, scan, frame, codes, ranges, numbers, _made(scan.frame.collect_schema(), request))
 
     def once(self, request: BoundedRequest, salts: Salts) -> _RowReading:
         """Return the same rows in memory if they are few enough and their texts can be replaced by codes."""
@@ -197,7 +201,12 @@ class _RowReading:
         scan = scan_rows(waiting.rows)
         codes = {**self.codes, **waiting.codes}
         named = [name for name in (*keys, *units) if name not in codes]
-        return _RowReading(waiting.rows, scan, scan.frame, codes, waiting.ranges(named), list(map(pl.col, numbers)))
+        return _RowReading(waiting.rows, scan, scan.frame, codes, waiting.ranges(named), list(map(pl.col, numbers)), {})
+
+    def in_memory(self, columns: Sequence[pl.Expr]) -> list[pl.Expr | Made]:
+        """Return columns and the integers of values, as they are computed for rows in memory."""
+        numbers = [self.made.get(number_name(place), number) for place, number in enumerate(self.numbers)]
+        return [*columns, *numbers]
 
 
 def _in_one_form(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -229,6 +238,16 @@ def _numbers(schema: pl.Schema, request: BoundedRequest, salts: Salts, *, short:
         value_codes(column, schema[column.name], salts.of(column.name), short=short).alias(number_name(place))
         for place, column in enumerate(_columns(request))
     ]
+
+
+def _made(schema: pl.Schema, request: BoundedRequest) -> dict[str, Made]:
+    """Return the same for the columns whose integers a function can make."""
+    found = {}
+    for place, column in enumerate(_columns(request)):
+        function = codes_of_floats(column, schema[column.name], short=True)
+        if function is not None:
+            found[number_name(place)] = Made(number_name(place), column.name, function)
+    return found
 
 
 def _first_look(
@@ -314,9 +333,10 @@ def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined:
         salts=salts,
         values=len(_columns(request)),
     )
-    columns = coder.columns(frame.collect_schema(), keys)
     # Rows in memory are read from there unless a join or a single form of floats is part of the plan.
-    in_memory = scan.memory is not None and frame is reading.frame and _in_one_form(scan.frame) is scan.frame
+    memory = scan.memory if frame is reading.frame and _in_one_form(scan.frame) is scan.frame else None
+    nulls = memory is None or any(memory[name].null_count() for name in units_named)
+    columns = coder.columns(frame.collect_schema(), keys, nulls=nulls)
 
     heights: list[int] = []
 
@@ -334,7 +354,7 @@ def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined:
 
     held = source_of(reading.source).held
     shape = None
-    if in_memory and held is not None and parts == 1 and len(lanes) == 1 and lanes[0].is_unsalted:
+    if memory is not None and held is not None and parts == 1 and len(lanes) == 1 and lanes[0].is_unsalted:
         shape = _shape_of(units, codes, scan)
     if held is not None and shape is not None and (words := _words_before(held, shape, scan, units)) is not None:
         lanes[0].add_part(words)
@@ -343,8 +363,8 @@ def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined:
     for part in range(parts):
         heights.clear()
         scan.begin(part_of_units(units_named, schema, salts, part, parts) if parts > 1 else None)
-        if in_memory:
-            pass_over_memory(scan, [*columns, *reading.numbers], add)
+        if memory is not None:
+            pass_over_memory(scan, reading.in_memory(columns), add)
         else:
             pass_over(frame.select(*columns, *(pl.col(name) for name in coder.numbers)), add)
         scan.check(sum(heights))
@@ -439,25 +459,28 @@ class _RowCoder:
         self._known = {name: hashes for name, hashes in known.items() if name in (leading or ())}
         self.numbers = [number_name(place) for place in range(values)]
 
-    def columns(self, schema: pl.Schema, key_names: Sequence[str]) -> list[pl.Expr]:
-        """Return the columns that a batch must have, apart from numbers."""
+    def columns(self, schema: pl.Schema, key_names: Sequence[str], *, nulls: bool) -> list[pl.Expr]:
+        """Return the columns that a batch must have, apart from numbers. `nulls` tells whether units may be null."""
         ordered = self._leading is not None
         columns = {
             **self._units.columns(),
             **{name: expr for code in self._codes for name, expr in code.columns().items()},
         }
-        columns |= {f"{name}_code": pl.col(name).cast(pl.Int64) for name in self._known}
+        columns |= {f"{name}_code": pl.col(name) for name in self._known}
         by_hash = (ordered or self._units.by_hash) and self._unit_hashes is None
         wanted = list(self._unit_names) if by_hash else []
         wanted += [name for name in key_names if ordered or any(code.by_hash for code in self._codes)]
         hashes = [hashed(name, schema[name], self._salts) for name in wanted if name not in self._known]
-        missing = [pl.col(name).is_null() for name in self._unit_names]
         named = [expr.alias(name) for name, expr in columns.items()]
+        if not nulls:
+            return [*hashes, *named]
+        missing = [pl.col(name).is_null() for name in self._unit_names]
         return [*hashes, *named, pl.any_horizontal(missing).alias("missing")]
 
     def __call__(self, whole: pl.DataFrame) -> tuple[CodedRows, list[Numbers]] | None:
         """Return the rows of a batch that take part, or None if there are none."""
-        batch = whole.filter(~whole["missing"]) if whole["missing"].any() else whole
+        missing = "missing" in whole.columns and whole["missing"].any()
+        batch = whole.filter(~whole["missing"]) if missing else whole
         if not batch.height:
             return None
         group, valid = mixed(self._codes, batch)
@@ -466,12 +489,16 @@ class _RowCoder:
             valid = told_apart if valid is None else valid & told_apart
         order = None
         if self._leading is not None:
-            found = {hash_name(name): own.take(batch[f"{name}_code"].to_numpy()) for name, own in self._known.items()}
-            batch = batch.with_columns(pl.Series(name, own) for name, own in found.items()) if found else batch
-            units, keys = ([hash_name(name) for name in names] for names in (self._unit_names, self._leading))
+            units = [hash_name(name) for name in self._unit_names]
             own = combined(batch, units) if self._unit_hashes is None else self._unit_hashes(unit)
-            order = order_of(own, combined(batch, keys) if keys else None)
+            keys = [self._key_hashes(name, batch) for name in self._leading]
+            order = order_of(own, combined_words(keys) if keys else None)
         return CodedRows(unit, more, order, group, None, valid), [batch[name].to_numpy() for name in self.numbers]
+
+    def _key_hashes(self, name: str, batch: pl.DataFrame) -> Words:
+        """Return the hash of each row's value in a key column."""
+        known = self._known.get(name)
+        return batch[hash_name(name)].to_numpy() if known is None else known.take(batch[f"{name}_code"].to_numpy())
 
 
 def _exact(results: Sequence[LaneResult], codes: Sequence[Codes], request: BoundedRequest) -> Exact:

@@ -195,11 +195,15 @@ def part_of_units(
 
 def combined(batch: pl.DataFrame, names: Sequence[str]) -> Words:
     """Return a single hash that combines the hashes of several columns."""
-    first = batch[names[0]].to_numpy()
-    if len(names) == 1:
-        return first
-    total = first * MIXER
-    for name in names[1:]:
-        total ^= batch[name].to_numpy()
+    return combined_words([batch[name].to_numpy() for name in names])
+
+
+def combined_words(hashes: Sequence[Words]) -> Words:
+    """Return a single hash for each row that combines several."""
+    if len(hashes) == 1:
+        return hashes[0]
+    total = hashes[0] * MIXER
+    for own in hashes[1:]:
+        total ^= own
         total *= MIXER
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -38,18 +39,34 @@ def value_codes(
     """
     values = pl.col(column.name) if values is None else values
     if column.kind == "number" and dtype.is_float():
-        short = short and column.low > -_SHORT and column.high - min(column.low, 0) < _SHORT - 1
-        return (
-            values.cast(pl.Float64)
-            .map_batches(
-                partial(_rounded, column, np.int32 if short else np.int64),
-                return_dtype=pl.Int32 if short else pl.Int64,
-                is_elementwise=True,
-            )
-            .alias(column.name)
+        kind = _kind(column, short=short)
+        coded = values.cast(pl.Float64).map_batches(
+            partial(_rounded, column, kind),
+            return_dtype=pl.Int32 if kind is np.int32 else pl.Int64,
+            is_elementwise=True,
         )
+        return coded.alias(column.name)
     steps = {"number": _steps, "presence": _presence, "hash": _hash, "bin": _bin}[column.kind]
     return steps(column, dtype, salt, values).fill_null(column.low - 1).cast(pl.Int64).alias(column.name)
+
+
+def codes_of_floats(
+    column: ValueColumn, dtype: pl.DataType, *, short: bool = False
+) -> Callable[[pl.Series], pl.Series] | None:
+    """Return `value_codes` as a function of a column of floats, or None if the column has another type.
+
+    Polars takes as long to call a function for a batch of rows as the function takes.
+    """
+    return (
+        partial(_rounded, column, _kind(column, short=short))
+        if column.kind == "number" and dtype == pl.Float64
+        else None
+    )
+
+
+def _kind(column: ValueColumn, *, short: bool) -> type[np.int32 | np.int64]:
+    fits = column.low > -_SHORT and column.high - min(column.low, 0) < _SHORT - 1
+    return np.int32 if short and fits else np.int64
 
 
 def _number(dtype: pl.DataType, values: pl.Expr) -> pl.Expr:
