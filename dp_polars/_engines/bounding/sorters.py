@@ -242,9 +242,11 @@ def _words(
     unit: Words, rows: CodedRows, layout: Layout, kind: type[np.unsignedinteger[Any]] = np.uint64
 ) -> NDArray[Any]:
     """Return each row as one word. Rows of fewer than 32 bits are computed in short words, in half the memory."""
-    words: NDArray[Any] = np.zeros(len(unit), kind)
+    words: NDArray[Any]
     if layout.unit_bits:
         words = unit.astype(kind, copy=False) << kind(layout.order_bits + layout.group_bits)
+    else:
+        words = np.zeros(len(unit), kind)
     if rows.order is not None:
         words |= (rows.order << np.uint64(layout.group_bits)).astype(kind, copy=False)
     words |= rows.group.astype(kind, copy=False)

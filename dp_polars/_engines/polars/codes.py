@@ -381,12 +381,12 @@ def mixed(codes: Sequence[Codes], batch: pl.DataFrame) -> tuple[NDArray[Any], An
 
     Also return a mask of the rows that have a code in every column, or None if all rows do.
     """
-    total: NDArray[Any] = np.zeros(batch.height, np.int64)
+    total: Any = None
     valid: Any = None
-    for place, code in enumerate(codes):
+    for code in codes:
         numbers = code.numbers(batch)
         if numbers.dtype.kind != "u" and numbers.min() < 0:
             own = numbers >= 0
             valid = own if valid is None else valid & own
-        total = total.astype(np.int64, copy=False) * code.size + numbers if place else numbers
-    return total, valid
+        total = numbers if total is None else total.astype(np.int64, copy=False) * code.size + numbers
+    return np.zeros(batch.height, np.int64) if total is None else total, valid

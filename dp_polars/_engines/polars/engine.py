@@ -519,7 +519,7 @@ def _exact(results: Sequence[LaneResult], codes: Sequence[Codes], request: Bound
         for code in reversed(codes):
             rest, own = np.divmod(rest, code.size) if code.size else (rest, rest)
             columns.append(code.decode(own))
-        kept = table[shown.tolist()] if len(shown) else table.clear()
+        kept = table if len(shown) == table.height else table[pl.Series(shown)] if len(shown) else table.clear()
         groups = pl.DataFrame(columns[::-1]).hstack(kept)
     cells = {}
     for result in results:

@@ -83,8 +83,7 @@ class IntegerUnits:
         first = np.uint64((self.low + salts.of(self._name)) % (1 << 64))
 
         def of(words: AnyWords) -> Words:
-            hashes = words.astype(np.uint64)
-            hashes += first
+            hashes = words.astype(np.uint64, copy=False) + first
             for factor in (MIXER, _SECOND):
                 hashes *= factor
                 hashes ^= hashes >> np.uint64(32)
