@@ -1,7 +1,8 @@
 """Wall time and CPU of private questions against the plain query, on one and on two threads, and a guess for sixteen.
 
 Each number of threads has its own process. Both processes and both sides are asked in turn, so that whatever slows the
-machine for a while slows all four. The best of all rounds is shown, and how far the median is above it. So is the CPU
+machine for a while slows all four, and each round asks all questions, so that each is asked over the whole time. The
+best of all rounds is shown, and how far the median is above it. So is the CPU
 that other processes took meanwhile: on a machine that is not idle, wall times say little, and the ratio of CPU seconds
 says more.
 """
@@ -28,7 +29,7 @@ from tests.benchmarks import data
 from tests.benchmarks.measure import Row, generous_session, show
 
 ROWS = 10_000_000
-ROUNDS = 15
+ROUNDS = 20
 MANY = 16  # cores that the numbers are extrapolated to
 SPEEDUP = 1.5  # the least that two threads must gain over one
 CHILD = "import sys; from tests.benchmarks import threads; threads.child(*sys.argv[1:])"
@@ -120,8 +121,8 @@ def _measured(path: Path, *threads: int) -> list[dict[str, tuple[Timing, Timing]
     processes = [_Asked(path, number) for number in threads]
     try:
         found = [{name: (Timing([], [], []), Timing([], [], [])) for name in LIMITS} for _ in processes]
-        for name in LIMITS:
-            for number in range(ROUNDS + 1):
+        for number in range(ROUNDS + 1):
+            for name in LIMITS:
                 for process, timings in zip(processes, found, strict=True):
                     for side, timing in enumerate(timings[name]):
                         wall, cpu, others = process.ask(name, side)

@@ -31,7 +31,7 @@ from dp_polars._engines.polars.codes import (
     mixed,
 )
 from dp_polars._engines.polars.file_plans import plan_over_files
-from dp_polars._engines.polars.group_order import group_order, order_of
+from dp_polars._engines.polars.group_order import GroupOrder, group_order, order_of
 from dp_polars._engines.polars.growing_codes import GrowingCodes
 from dp_polars._engines.polars.held_frame import HeldFrame
 from dp_polars._engines.polars.kept_rows import kept_rows
@@ -329,7 +329,8 @@ def _run(reading: _RowReading, request: BoundedRequest, salts: Salts, *, joined:
         codes,
         units_named,
         keys[: request.leading] if ordered else None,
-        {name: code.hashes(salts) for name, code in reading.codes.items()} if ordered else {},
+        {name: code.hashes(salts) for name, code in reading.codes.items()} if ordered and order is None else {},
+        order=order if ordered else None,
         salts=salts,
         values=len(_columns(request)),
     )
@@ -439,7 +440,8 @@ class _RowCoder:
     """Turns batches of rows into integers: the rows that have a unit and a key of the domain, with their values.
 
     Several threads may use it at the same time. The `leading` keys determine the order in which a unit keeps its
-    groups; they are None if no order is needed. `known` has the hashes of keys that are replaced by their codes.
+    groups; they are None if no order is needed. `order` gives it if it can be computed from the numbers of units and
+    groups; otherwise it is computed from hashes, of which `known` has those of keys that are replaced by their codes.
     """
 
     def __init__(
@@ -450,10 +452,11 @@ class _RowCoder:
         leading: Sequence[str] | None,
         known: Mapping[str, Words],
         *,
+        order: GroupOrder | None,
         salts: Salts,
         values: int,
     ) -> None:
-        self._salts = salts
+        self._salts, self._order = salts, order
         self._unit_hashes = units.hashes(salts) if isinstance(units, IntegerUnits) else None
         self._units, self._codes, self._unit_names, self._leading = units, codes, unit_names, leading
         self._known = {name: hashes for name, hashes in known.items() if name in (leading or ())}
@@ -461,15 +464,15 @@ class _RowCoder:
 
     def columns(self, schema: pl.Schema, key_names: Sequence[str], *, nulls: bool) -> list[pl.Expr]:
         """Return the columns that a batch must have, apart from numbers. `nulls` tells whether units may be null."""
-        ordered = self._leading is not None
+        hashing = self._leading is not None and self._order is None
         columns = {
             **self._units.columns(),
             **{name: expr for code in self._codes for name, expr in code.columns().items()},
         }
         columns |= {f"{name}_code": pl.col(name) for name in self._known}
-        by_hash = (ordered or self._units.by_hash) and self._unit_hashes is None
+        by_hash = (hashing or self._units.by_hash) and self._unit_hashes is None
         wanted = list(self._unit_names) if by_hash else []
-        wanted += [name for name in key_names if ordered or any(code.by_hash for code in self._codes)]
+        wanted += [name for name in key_names if hashing or any(code.by_hash for code in self._codes)]
         hashes = [hashed(name, schema[name], self._salts) for name in wanted if name not in self._known]
         named = [expr.alias(name) for name, expr in columns.items()]
         if not nulls:
@@ -488,7 +491,9 @@ class _RowCoder:
         if told_apart is not None:
             valid = told_apart if valid is None else valid & told_apart
         order = None
-        if self._leading is not None:
+        if self._order is not None:
+            order = self._order.of_rows(unit, group)
+        elif self._leading is not None:
             units = [hash_name(name) for name in self._unit_names]
             own = combined(batch, units) if self._unit_hashes is None else self._unit_hashes(unit)
             keys = [self._key_hashes(name, batch) for name in self._leading]

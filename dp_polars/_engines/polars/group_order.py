@@ -1,9 +1,10 @@
 """The order in which units keep their groups: a salted hash of the values of unit and key, never of codes.
 
-The hash can be computed for every row before rows are sorted. Where units and groups are exact numbers, it is computed
-from them after sorting instead, once for all rows of a group, so that rows are shorter while they are sorted. Both ways
-hash the same values with the same salts, so they give the same order. What one unit can change: the order of its own
-groups, since nothing else enters the hash.
+The hash can be computed from the values of every row before rows are sorted. Where units and groups are exact numbers,
+it is computed from the numbers instead, with a table of the hashes of keys: before rows are sorted, or after that, once
+for all rows of a group, so that rows are shorter while they are sorted. All ways hash the same values with the same
+salts, so they give the same order. What one unit can change: the order of its own groups, since nothing else enters
+the hash.
 """
 
 from __future__ import annotations
@@ -53,10 +54,16 @@ class GroupOrder:
 
     def __call__(self, units: AnyWords, number: Numbers, group: Numbers) -> Words:
         """Return the place of each group in the order of its unit. `number` gives the place of that unit in `units`."""
-        hashes = self.units(units).take(number)  # each unit is hashed once, not once for each of its groups
+        return self._of(self.units(units).take(number), group)  # each unit is hashed once, not once for each group
+
+    def of_rows(self, units: Words, group: Numbers) -> Words:
+        """Return the place of each row's group in the order of the row's unit. Rows without a group get any place."""
+        return self._of(self.units(units), group)
+
+    def _of(self, hashes: Words, group: Numbers) -> Words:
         if self.keys is None:
             return order_of(hashes, None)
-        return order_of(hashes, self.keys.take(group // self.inner if self.inner > 1 else group))
+        return order_of(hashes, self.keys.take(group // self.inner if self.inner > 1 else group, mode="clip"))
 
 
 def group_order(
