@@ -25,7 +25,7 @@ from tests.benchmarks.measure import Row, generous_session, show
 ROWS = 10_000_000
 REPEATS = 3
 LIMITS = {"apache": 2, "sail": 6}
-"""Largest ratios to the plain query. The aim is 2. Sail sorts the groups of all units for the cap, which costs more."""
+"""Largest ratios to the plain query. The aim is 2. On Sail, the cap's window costs several times the plain query."""
 SERVER = """
 import sys
 from pysail.spark import SparkConnectServer

@@ -258,7 +258,7 @@ def few_places(patch):
 
 def small_blocks(patch):
     patch.setattr(blocks, "_BLOCK", 16)
-    patch.setattr(row_store, "_PAGE", 100)
+    patch.setattr(row_store, "_PAGE", 800)
     patch.setattr(row_store, "_FIRST", 10)
 
 

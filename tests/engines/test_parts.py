@@ -177,7 +177,7 @@ def test_threads_change_nothing(unit, hashed, monkeypatch):
     monkeypatch.setattr(blocks, "_BLOCK", 64)
     monkeypatch.setattr(blocks, "_SORTED_ALONE", 4)
     monkeypatch.setattr(row_store, "_PIECE", 200)
-    monkeypatch.setattr(row_store, "_PAGE", 150)
+    monkeypatch.setattr(row_store, "_PAGE", 1200)
     monkeypatch.setattr(row_store, "_FIRST", 10)
     monkeypatch.setattr(sorters, "_FEW_ROWS", 100)
     for module in (row_store, sorters):
@@ -379,16 +379,17 @@ def test_a_file_that_is_large_for_the_limit_is_asked_in_parts(tmp_path, monkeypa
 
 def test_a_column_takes_no_more_than_a_few_times_its_rows_and_keeps_their_order(monkeypatch):
     """A profile has some hundred columns: if each took a whole page, a limit on addresses would close the session."""
-    monkeypatch.setattr(row_store, "_PAGE", 1000)
+    monkeypatch.setattr(row_store, "_PAGE", 8000)  # a thousand words
     monkeypatch.setattr(row_store, "_FIRST", 10)
+    monkeypatch.setattr(row_store, "_EXPECTED", 2000)
     for sizes in ([], [3], [10], [11], [3, 8, 60, 500], [999, 1], [1000, 1], [1, 1000], [7] * 300, [2500, 3]):
-        pages, given, start = row_store.Pages(np.uint64), [], 0
-        for size in sizes:
-            given.append(np.arange(start, start + size, dtype=np.uint64))
-            pages.add(given[-1])
-            start += size
-            assert len(pages._page) <= max(10, 4 * start)
-        assert pages.take().tolist() == list(range(start))
+        for expected in (0, 5, 1500, 9000):
+            pages, start = row_store.Pages(np.uint64, expected), 0
+            for size in sizes:
+                pages.add(np.arange(start, start + size, dtype=np.uint64))
+                start += size
+                assert len(pages._page) <= max(10, 4 * start, min(expected, 2000))
+            assert pages.take().tolist() == list(range(start))
 
 
 def test_the_memory_of_a_large_array_is_used_again_only_when_no_view_of_it_is_left(monkeypatch):
