@@ -44,9 +44,9 @@ class Sail:
     """A Sail server in a process of its own."""
 
     def __init__(self) -> None:
-        words = {**os.environ, "RUST_LOG": "error"}
+        environment = {**os.environ, "RUST_LOG": "error"}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=words
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         host, port = self._process.stdout.readline().split()  # type: ignore[union-attr]
         from pyspark.sql import SparkSession
@@ -110,9 +110,9 @@ def drive(folder: str, rows: str, server: str, repeats: str) -> bool:
     kind = Sail if server == "sail" else Apache
     opened = kind()
     try:
-        _asked(opened, Path(folder) / "small.parquet", LIMITS[server], int(repeats))
+        _measured(opened, Path(folder) / "small.parquet", LIMITS[server], int(repeats))
         before = _peak_memory()
-        lines = _asked(opened, Path(folder) / "large.parquet", LIMITS[server], int(repeats))
+        lines = _measured(opened, Path(folder) / "large.parquet", LIMITS[server], int(repeats))
         after = _peak_memory()
         shown = f"{after:6.1f} MB at most, {after - before:4.1f} MB more than for a tenth of the rows"
         lines.append(Row("memory of the driver", shown, after - before, 50))
@@ -137,7 +137,8 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _asked(server: Sail | Apache, path: Path, limit: float, repeats: int) -> list[Row]:
+def _measured(server: Sail | Apache, path: Path, limit: float, repeats: int) -> list[Row]:
+    """Return a line for each question about the rows of a file."""
     frame = server.session.read.parquet(str(path))
     frame.createOrReplaceTempView("visits")
     private: Any = dp.private(frame, generous_session())
@@ -173,7 +174,7 @@ def _asked(server: Sail | Apache, path: Path, limit: float, repeats: int) -> lis
 
 
 def _alternately(server: Sail | Apache, repeats: int, *works: Callable[[], object]) -> list[float]:
-    """Return the least CPU seconds of each piece of work, on the server and on the driver. They are run in turn."""
+    """Return the least CPU seconds of each piece of work, of server and driver together. They are run in turn."""
     best = [float("inf")] * len(works)
     for _ in range(repeats):
         for place, work in enumerate(works):

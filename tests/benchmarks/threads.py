@@ -1,10 +1,9 @@
 """Wall time and CPU of private questions against the plain query, on one and on two threads, and a guess for sixteen.
 
-Each number of threads has its own process. Both processes and both sides are asked in turn, so that whatever slows the
-machine for a while slows all four, and each round asks all questions, so that each is asked over the whole time. The
-best of all rounds is shown, and how far the median is above it. So is the CPU
-that other processes took meanwhile: on a machine that is not idle, wall times say little, and the ratio of CPU seconds
-says more.
+Each number of threads has its own process. Both processes are asked the private and the plain question in turn, so
+whatever slows the machine for a while slows all four, and each round asks all questions, so each is measured over the
+whole run. Shown are the best of all rounds, how far the median is above it, and the CPUs that other processes kept
+busy: on a machine that is not idle, wall times say little, and the ratio of CPU seconds says more.
 """
 
 from __future__ import annotations
@@ -93,8 +92,8 @@ def _extrapolated(one: float, two: float) -> float:
     return one * (1 - shared + shared / MANY)
 
 
-class _Asked:
-    """A process with so many threads that asks one side of a question at a time."""
+class _Process:
+    """A process with a given number of threads, which asks one side of a question at a time."""
 
     def __init__(self, path: Path, threads: int) -> None:
         words = [sys.executable, "-c", CHILD, str(path), str(threads)]
@@ -118,7 +117,7 @@ class _Asked:
 
 def _measured(path: Path, *threads: int) -> list[dict[str, tuple[Timing, Timing]]]:
     """Return the timings of both sides of every question, for each number of threads."""
-    processes = [_Asked(path, number) for number in threads]
+    processes = [_Process(path, number) for number in threads]
     try:
         found = [{name: (Timing([], [], []), Timing([], [], [])) for name in LIMITS} for _ in processes]
         for number in range(ROUNDS + 1):
@@ -137,7 +136,7 @@ def _measured(path: Path, *threads: int) -> list[dict[str, tuple[Timing, Timing]
 
 
 def child(path: str, threads: str) -> None:
-    """Ask what the lines of standard input name, and print how long it took: the body of a process."""
+    """Ask the question that each line of standard input names, and print how long it took: the body of a process."""
     frame = pl.read_parquet(path).rechunk()
     raw = duckdb.connect(config={"threads": int(threads)})
     raw.execute("SET enable_progress_bar = false")

@@ -21,13 +21,13 @@ SLOT_BITS = 24
 MIXER = 0x9E3779B97F4A7C15
 """An odd factor, so that multiplication by it is one to one. It spreads units that differ in few bits."""
 
-_PAGE = 1 << 25  # bytes per page, as many as _MAPPED: the system gets the memory back when a page is dropped
-_EXPECTED = 1 << 24  # words that the first page may have if so many are expected: a page of them is not copied
+_MAPPED = 1 << 25  # bytes from which on the C library gets an array from the system and returns it when it is freed
+_PAGE = _MAPPED  # bytes per page, so that the system gets the memory back when a page is dropped
+_EXPECTED = 1 << 24  # words that a page may have if so many are expected: a single page is not copied in the end
 _FIRST = 1 << 16  # words of the first page before it grows: a profile has a hundred columns, so it must not be large
 _GROWTH = 4
 _PIECE = 1 << 20  # rows that are split into parts at once
-_MAPPED = 1 << 25  # bytes from which on the C library gets an array from the system and returns it when it is freed
-_MOST_SPARE = 1 << 27  # bytes; a whole page of long words
+_MOST_SPARE = 1 << 27  # bytes: as many as _EXPECTED words of 64 bits take
 
 
 class SpareMemory:
@@ -82,14 +82,14 @@ SPARE = SpareMemory()
 class Pages:
     """A growing column. Its pages are joined one by one at the end, so it is never in memory twice.
 
-    If so many words are `expected`, the pages have room for them from the beginning.
+    The number of words that are `expected`, if it is known, only decides how large pages are.
     """
 
     def __init__(self, dtype: type[np.unsignedinteger[Any]], expected: int = 0) -> None:
         self._dtype = dtype
         self._pages: list[NDArray[Any]] = []
-        self._most = max(_PAGE // np.dtype(dtype).itemsize, min(expected, _EXPECTED))
-        self._page: NDArray[Any] = SPARE.array(min(max(_FIRST, expected), self._most), dtype)
+        self._page_words = max(_PAGE // np.dtype(dtype).itemsize, min(expected, _EXPECTED))
+        self._page: NDArray[Any] = SPARE.array(min(max(_FIRST, expected), self._page_words), dtype)
         self._used = 0
         self._lock = threading.Lock()
 
@@ -99,15 +99,17 @@ class Pages:
             self._append(words)
 
     def _append(self, words: NDArray[Any]) -> None:
-        if self._used + len(words) > len(self._page) < self._most:
-            grown = np.empty(min(self._most, max(_GROWTH * len(self._page), self._used + len(words))), self._dtype)
+        if self._used + len(words) > len(self._page) < self._page_words:
+            grown = np.empty(
+                min(self._page_words, max(_GROWTH * len(self._page), self._used + len(words))), self._dtype
+            )
             grown[: self._used] = self._page[: self._used]
             self._page = grown
-        while len(words) > self._most - self._used:
-            room = self._most - self._used
+        while len(words) > self._page_words - self._used:
+            room = self._page_words - self._used
             self._page[self._used :] = words[:room]
             self._pages.append(self._page)
-            self._page, self._used, words = np.empty(self._most, self._dtype), 0, words[room:]
+            self._page, self._used, words = np.empty(self._page_words, self._dtype), 0, words[room:]
         self._page[self._used : self._used + len(words)] = words
         self._used += len(words)
 
@@ -116,11 +118,11 @@ class Pages:
         last = self._page[: self._used]
         if not self._pages:
             return last
-        joined = np.empty(len(self._pages) * self._most + len(last), self._dtype)
+        joined = np.empty(len(self._pages) * self._page_words + len(last), self._dtype)
         joined[len(joined) - len(last) :] = last
         while self._pages:
             page = self._pages.pop()
-            joined[len(self._pages) * self._most : (len(self._pages) + 1) * self._most] = page
+            joined[len(self._pages) * self._page_words : (len(self._pages) + 1) * self._page_words] = page
         return joined
 
 

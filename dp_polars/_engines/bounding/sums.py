@@ -22,10 +22,10 @@ _MOST_ROWS = 1 << 62  # no unit has so many rows; a larger cap means the same an
 _LONG_RUN = 1 << 31  # longer runs are scaled down with Python integers
 _LIMB = 32
 _LOW = (1 << _LIMB) - 1
-Sum = tuple[Numbers, Numbers | None]
-"""A sum of each group as high * 2**_LIMB + low, or just the number if there is no second part."""
+LimbSum = tuple[Numbers, Numbers | None]
+"""The sum of each group: high * 2**_LIMB + low, or just the first number if there is no low limb."""
 
-_SHORT_SUMS = ("rows", "units", "over")
+_SHORT_SUMS = ("rows", "units", "over")  # what 64 bits always hold; other sums are kept in two limbs
 _FEW_GROUPS = 1 << 22  # up to this many possible groups, each has a place; beyond, only those that occur
 _MERGE = 1 << 20
 _MOST_BOTH = (1 << 31) - 1
@@ -66,7 +66,8 @@ class CappedSums:
             found[one.name] = high if low is None else joined(*shortened(high, low, one.inner - one.fine))
         return names, runs, found
 
-    def _mirror(self, added: Mapping[GroupSum, Sum], mirror: _Mirror) -> Sum:
+    def _mirror(self, added: Mapping[GroupSum, LimbSum], mirror: _Mirror) -> LimbSum:
+        """Return the sum of w minus the other sum."""
         column, (high, low), (rows, _) = self._lane.columns[0], added[mirror.other], added[mirror.rows]
         return (column.high - column.low) * rows - high, None if low is None else -low
 
@@ -76,8 +77,15 @@ class _Mirror:
     """How a sum of distances from one bound follows from the sum of distances from the other one.
 
     Without rounding, the two numbers of a run add up to w, the distance of the bounds times min(rows, cap). In steps of
-    2**-_LIMB, w is even, and rounding to the nearest integer, ties to even, takes w - x to the same distance from w as
-    x from 0. So the numbers add up to w after rounding too, and their sums to the sum of w.
+    2**-_LIMB, w is an even integer, and rounding to the nearest integer, ties to even, makes w - x into w minus what it
+    makes of x. So the rounded numbers add up to w too, and their sums to the sum of w.
+
+    Attributes
+    ----------
+    other
+        The sum of distances from the other bound.
+    rows
+        The sum of min(rows, cap).
     """
 
     other: GroupSum
@@ -91,12 +99,14 @@ def _mirrored(sums: Sequence[GroupSum]) -> dict[str, _Mirror]:
         linear = one.of == "basis" and (one.degree, one.place) == (1, 0)
         if not linear or one.inner != _LIMB or one.max_rows is None or one.max_rows >= _MOST_ROWS:
             continue
+        # Only `_scaled_down` rounds like this. With a cap in all groups, for example, numbers are rounded towards 0.
         if one.across or one.everyone or one.shift or one.clip is not None:
             continue
-        other = next((two for two in sums if replace(two, name=one.name, place=0) == one and two.place == 1), None)
+        alike = (other for other in sums if replace(other, name=one.name, place=0) == one)
+        other = next((other for other in alike if other.place == 1), None)
         if other is not None:
             rows = GroupSum(name="\0rows", of="rows", max_rows=one.max_rows)
-            same = (two for two in sums if replace(two, name=rows.name) == rows)
+            same = (counted for counted in sums if replace(counted, name=rows.name) == rows)
             found[one.name] = _Mirror(other, next(same, rows))
     return found
 
@@ -233,7 +243,7 @@ def scaled(total: Numbers, rows: Numbers, max_rows: int, inner: int, bits: int) 
     has no bias in one direction, since -S gives the negative of what S gives.
 
     A row's number has at most `bits` bits. Together with the bits of the cap and `inner` these must be at most 62 for
-    the result to fit. Most runs are so short that the numerator fits into 64 bits and a single division is enough.
+    the result to fit.
     """
     found = total << inner
     over = np.flatnonzero(rows > max_rows)
@@ -252,7 +262,7 @@ class Limbs:
 
 
 def scaled_in_limbs(total: Numbers, rows: Numbers, max_rows: int, bits: int) -> Limbs:
-    """Return `scaled` in steps of 2**-_LIMB, as limbs. Only runs that are scaled down have a lower one."""
+    """Return `scaled` in steps of 2**-_LIMB, as limbs. Only runs that are scaled down have a low limb."""
     over = np.flatnonzero(rows > max_rows)
     if not len(over):
         return Limbs(total, total[:0], over)
@@ -263,7 +273,10 @@ def scaled_in_limbs(total: Numbers, rows: Numbers, max_rows: int, bits: int) -> 
 
 
 def _scaled_down(own: Numbers, n: Numbers, max_rows: int, inner: int, bits: int) -> Numbers:
-    """Return what `scaled` says, for runs with more than `max_rows` rows."""
+    """Scale down runs with the totals `own` and `n` rows, all of them more than `max_rows`, as `scaled` rounds.
+
+    Most runs are so short that the numerator fits into 64 bits and a single division is enough.
+    """
     longest = int(n.max())
     if bits + longest.bit_length() + max_rows.bit_length() + inner <= 62:
         whole, rest = np.divmod(own * (max_rows << inner), n)
@@ -390,7 +403,7 @@ class Sums:
             both = first + (1 << _LIMB)
             with self._lock:
                 if self._both_size + size > _MOST_BOTH:
-                    self._part_both()
+                    self._split_both()
                 self._both_size += size
                 np.add.at(self._both, group, both)
                 self._add(self._sums[2:], limbs[1:])
@@ -405,7 +418,7 @@ class Sums:
             if self._waiting_size > max(_MERGE, len(self._names)):
                 self._merge()
 
-    def _part_both(self) -> None:
+    def _split_both(self) -> None:
         """Add the two halves of the words in which runs and the first sum were added up."""
         if self._both is not None:
             self._sums[0] += self._both >> _LIMB
@@ -414,7 +427,10 @@ class Sums:
             self._both_size = 0
 
     def _limbs(self, group: Numbers, terms: Sequence[Numbers | Limbs]) -> list[tuple[Numbers, Numbers]]:
-        """Return what to add to each row of the sums except the first, as groups and numbers: two for a long sum."""
+        """Return the groups and numbers to add to each row of the sums except the first.
+
+        A short sum has one row, and a long one has two.
+        """
         found: list[tuple[Numbers, Numbers]] = []
         for long, term in zip(self._long, terms, strict=True):
             if isinstance(term, Limbs):
@@ -426,7 +442,7 @@ class Sums:
         return found
 
     def _add(self, sums: NDArray[np.int64], limbs: Sequence[tuple[Numbers, Numbers]]) -> None:
-        """Add numbers to their groups. NumPy keeps other threads waiting meanwhile, so this does nothing else."""
+        """Add numbers to their groups. NumPy holds the interpreter's lock here, so all else is computed before."""
         for row, (group, limb) in zip(sums, limbs, strict=True):
             np.add.at(row, group, limb)
 
@@ -439,16 +455,16 @@ class Sums:
             np.add.at(column, places, np.concatenate([sums[row] for _, sums in parts]))
         self._sums, self._waiting, self._waiting_size = merged, [], 0
 
-    def finish(self) -> tuple[Numbers, Numbers, list[Sum]]:
+    def finish(self) -> tuple[Numbers, Numbers, list[LimbSum]]:
         """Return the group numbers, their numbers of runs and the sums. If there are few groups, all are included.
 
         A long sum is given by its two limbs, and any other sum by itself and None.
         """
         if self._names is not None:
             self._merge()
-        self._part_both()
+        self._split_both()
         names = np.arange(self._sums.shape[1]) if self._names is None else self._names
-        found: list[Sum] = []
+        found: list[LimbSum] = []
         place = 1
         for long in self._long:
             found.append((self._sums[place], self._sums[place + 1] if long else None))

@@ -40,7 +40,7 @@ from dp_polars._engines.polars.program import Program, RowCountError
 from dp_polars._engines.polars.read_once import read_once
 from dp_polars._engines.polars.row_units import every_row_a_unit
 from dp_polars._engines.polars.scan import (
-    Made,
+    ComputedColumn,
     PolarsSource,
     Scan,
     collect,
@@ -172,8 +172,8 @@ class _RowReading:
     ranges: Ranges
     numbers: Sequence[pl.Expr]
     """The integers of values, as columns of the scan."""
-    made: Mapping[str, Made]
-    """The same for those that a function makes of a column, by their names."""
+    computed: Mapping[str, ComputedColumn]
+    """The integers that a function computes from one column, by the names of their columns."""
 
     @classmethod
     def of(
@@ -187,7 +187,7 @@ class _RowReading:
         scan = scan_rows(source)
         numbers = _numbers(scan.frame.collect_schema(), request, salts, short=True)
         frame = _with_numbers(_in_one_form(scan.frame), request, salts, short=True)
-        return cls(source, scan, frame, codes, ranges, numbers, _made(scan.frame.collect_schema(), request))
+        return cls(source, scan, frame, codes, ranges, numbers, _computed(scan.frame.collect_schema(), request))
 
     def once(self, request: BoundedRequest, salts: Salts) -> _RowReading:
         """Return the same rows in memory if they are few enough and their texts can be replaced by codes."""
@@ -203,9 +203,9 @@ class _RowReading:
         named = [name for name in (*keys, *units) if name not in codes]
         return _RowReading(waiting.rows, scan, scan.frame, codes, waiting.ranges(named), list(map(pl.col, numbers)), {})
 
-    def in_memory(self, columns: Sequence[pl.Expr]) -> list[pl.Expr | Made]:
-        """Return columns and the integers of values, as they are computed for rows in memory."""
-        numbers = [self.made.get(number_name(place), number) for place, number in enumerate(self.numbers)]
+    def in_memory(self, columns: Sequence[pl.Expr]) -> list[pl.Expr | ComputedColumn]:
+        """Return these columns and the integers of values, in the form that `pass_over_memory` takes."""
+        numbers = [self.computed.get(number_name(place), number) for place, number in enumerate(self.numbers)]
         return [*columns, *numbers]
 
 
@@ -240,13 +240,13 @@ def _numbers(schema: pl.Schema, request: BoundedRequest, salts: Salts, *, short:
     ]
 
 
-def _made(schema: pl.Schema, request: BoundedRequest) -> dict[str, Made]:
-    """Return the same for the columns whose integers a function can make."""
+def _computed(schema: pl.Schema, request: BoundedRequest) -> dict[str, ComputedColumn]:
+    """Return the integers that a function can compute from one column, by the names of their columns."""
     found = {}
     for place, column in enumerate(_columns(request)):
         function = codes_of_floats(column, schema[column.name], short=True)
         if function is not None:
-            found[number_name(place)] = Made(number_name(place), column.name, function)
+            found[number_name(place)] = ComputedColumn(number_name(place), column.name, function)
     return found
 
 

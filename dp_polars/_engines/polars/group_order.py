@@ -1,10 +1,10 @@
 """The order in which units keep their groups: a salted hash of the values of unit and key, never of codes.
 
-The hash can be computed from the values of every row before rows are sorted. Where units and groups are exact numbers,
-it is computed from the numbers instead, with a table of the hashes of keys: before rows are sorted, or after that, once
-for all rows of a group, so that rows are shorter while they are sorted. All ways hash the same values with the same
-salts, so they give the same order. What one unit can change: the order of its own groups, since nothing else enters
-the hash.
+In general, it is computed from the values of every row. Where units and groups are exact numbers, it is computed from
+these, with a table of the hashes of keys. If rows then fit into a shorter word without it, it is computed after they
+are sorted, once for all rows of a group, and otherwise before that, for every row. All ways hash the same values with
+the same salts, so they give the same order. What one unit can change: the order of its own groups, since nothing else
+enters the hash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dp_polars._engines.polars.codes import Codes, Salts, Words, hash_name, hash
 from dp_polars._engines.polars.units import MIXER, IntegerUnits, UnitCoder, combined
 from dp_polars._engines.request import BoundedRequest
 
-_MOST_KEYS = 1 << 18  # keys whose hashes are kept in a table; more would not fit into the cache
+_MOST_KEYS = 1 << 18  # discovered keys whose hashes are kept in a table; more would not fit into the cache
 
 
 def order_of(units: Words, keys: Words | None) -> Words:
@@ -63,7 +63,8 @@ class GroupOrder:
     def _of(self, hashes: Words, group: Numbers) -> Words:
         if self.keys is None:
             return order_of(hashes, None)
-        return order_of(hashes, self.keys.take(group // self.inner if self.inner > 1 else group, mode="clip"))
+        places = group // self.inner if self.inner > 1 else group
+        return order_of(hashes, self.keys.take(places, mode="clip"))  # a row without a group has a number below 0
 
 
 def group_order(

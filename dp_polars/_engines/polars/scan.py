@@ -365,8 +365,8 @@ def pass_over(frame: pl.LazyFrame, work: Callable[[pl.DataFrame], object]) -> No
 
 
 @dataclass(frozen=True)
-class Made:
-    """A column that a function makes of another one."""
+class ComputedColumn:
+    """A column that a function computes from another one, without a plan of Polars."""
 
     name: str
     origin: str
@@ -374,22 +374,22 @@ class Made:
 
 
 def pass_over_memory(
-    scan: Scan, columns: Sequence[pl.Expr | Made], work: Callable[[pl.DataFrame, int], object]
+    scan: Scan, columns: Sequence[pl.Expr | ComputedColumn], work: Callable[[pl.DataFrame, int], object]
 ) -> None:
-    """Do the same for columns that are computed from rows in memory, which the streaming engine need not hand over.
+    """Compute columns from rows in memory and do some work on them, batch by batch, in several threads.
 
     The work is given the place of the first row of each batch, too.
     """
     memory, evaluation = scan.memory, scan.evaluation
     if memory is None:
         raise ValueError("these rows are not in memory")
-    made = [one if isinstance(one, Made) else _bare(one) for one in columns]
-    planned = [one for one, own in zip(columns, made, strict=True) if own is None and not isinstance(one, Made)]
+    direct = [one for one in map(_direct, columns) if one is not None]
+    planned = [one for one in columns if isinstance(one, pl.Expr) and _direct(one) is None]
 
     def select(ends: tuple[int, int]) -> None:
         batch = evaluation.passed(memory.slice(ends[0], ends[1] - ends[0]))
-        # A plan takes twice as long as taking a column, and passes from thread to thread, so it has only what needs it.
-        found = [own.function(batch[own.origin]).alias(own.name) for own in made if own is not None]
+        # A select takes longer and hands the work to Polars' own threads, so it has only the columns that need it.
+        found = [one.function(batch[one.origin]).alias(one.name) for one in direct]
         if planned:
             found += batch.select(planned).iter_columns()
         work(pl.DataFrame(found), ends[0])
@@ -397,12 +397,14 @@ def pass_over_memory(
     workers().each(_slices(memory), select)
 
 
-def _bare(column: pl.Expr) -> Made | None:
-    """Return a column that is taken as it is, or None if it has to be computed."""
+def _direct(column: pl.Expr | ComputedColumn) -> ComputedColumn | None:
+    """Return a column that needs no plan, such as one that is taken as it is; None if it needs one."""
+    if isinstance(column, ComputedColumn):
+        return column
     if not column.meta.is_column_selection(allow_aliasing=True):
         return None
     (origin,) = column.meta.root_names()
-    return Made(column.meta.output_name(), origin, lambda own: own)
+    return ComputedColumn(column.meta.output_name(), origin, lambda own: own)
 
 
 def _slices(frame: pl.DataFrame) -> Iterable[tuple[int, int]]:
@@ -417,7 +419,7 @@ def _slices(frame: pl.DataFrame) -> Iterable[tuple[int, int]]:
 
 
 def pass_over_batches(scan: Scan, columns: Sequence[pl.Expr], work: Callable[[pl.DataFrame], object]) -> None:
-    """Do the same for columns that are computed from the batches of a source, which are read one after another."""
+    """Compute columns from the batches of a source, which are read one by one, and do some work on them in threads."""
     batches, evaluation = scan.batches, scan.evaluation
     if batches is None:
         raise ValueError("this source has no batches")

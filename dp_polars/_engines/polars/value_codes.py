@@ -39,7 +39,7 @@ def value_codes(
     """
     values = pl.col(column.name) if values is None else values
     if column.kind == "number" and dtype.is_float():
-        kind = _kind(column, short=short)
+        kind = _integer_type(column, short=short)
         coded = values.cast(pl.Float64).map_batches(
             partial(_rounded, column, kind),
             return_dtype=pl.Int32 if kind is np.int32 else pl.Int64,
@@ -53,18 +53,19 @@ def value_codes(
 def codes_of_floats(
     column: ValueColumn, dtype: pl.DataType, *, short: bool = False
 ) -> Callable[[pl.Series], pl.Series] | None:
-    """Return `value_codes` as a function of a column of floats, or None if the column has another type.
+    """Return `value_codes` as a function of a column of 64-bit floats, or None for other types and kinds.
 
-    Polars takes as long to call a function for a batch of rows as the function takes.
+    For a batch of rows, it costs Polars as much to call the function as the function takes.
     """
     return (
-        partial(_rounded, column, _kind(column, short=short))
+        partial(_rounded, column, _integer_type(column, short=short))
         if column.kind == "number" and dtype == pl.Float64
         else None
     )
 
 
-def _kind(column: ValueColumn, *, short: bool) -> type[np.int32 | np.int64]:
+def _integer_type(column: ValueColumn, *, short: bool) -> type[np.int32 | np.int64]:
+    """Return the type of a column's codes, with `short` the shortest that holds them and their distances."""
     fits = column.low > -_SHORT and column.high - min(column.low, 0) < _SHORT - 1
     return np.int32 if short and fits else np.int64
 

@@ -2,9 +2,10 @@
 
     base    one row per row: unit, keys, and the integers of its values
     runs    one row per unit and group: counts and partial sums, which Spark computes before it moves any row
+    ordered the same, brought together by unit, with the hash that orders the groups of a unit and a hash of the unit
     ranked  the same, with the place of each group in the order in which its unit keeps groups
-    terms   what each unit contributes to each sum, capped
-    sums    one row per group
+
+Nested SELECTs over these compute what each unit contributes to each sum, capped, and one row per group.
 
 What one unit can change: the order of a unit's groups is a hash of a secret salt, the unit and the keys, ties by the
 keys, so it depends on the unit's own rows alone, and each unit keeps exactly min(its groups, max_groups) groups. For
@@ -115,7 +116,7 @@ class _Branch:
 
 @dataclass
 class _Runs:
-    """Columns of the runs and of the terms, each text once."""
+    """Columns of the runs, each text once."""
 
     columns: dict[str, str] = field(default_factory=dict)
 
@@ -279,8 +280,8 @@ class _Builder:
         self._ctes.append(("runs", f"SELECT {listed} FROM base GROUP BY {grouped}"))  # noqa: S608
         source = "runs"
         if self._rank_columns:
-            alike = all(member is None for member in members)
-            self._ctes.append(("ordered", self._in_order(source, sort=alike)))
+            by_order = all(member is None for member in members)  # other windows order by membership first
+            self._ctes.append(("ordered", self._in_order(source, sort=by_order)))
             ranks = ", ".join(f"{text} AS {name}" for name, text in self._rank_columns.items())
             self._ctes.append(("ranked", f"SELECT *, {ranks} FROM ordered"))  # noqa: S608
             source = "ranked"
@@ -298,19 +299,20 @@ class _Builder:
         return [branch], sums, run_columns
 
     @property
-    def _ordered_units(self) -> str:
-        """The columns that `_in_order` sorts by before the order of a unit's groups."""
+    def _partition(self) -> str:
+        """The columns that windows over ordered rows partition by: the unit, after the hash that rows are sorted by."""
         return ", ".join(["h", *self._units])
 
     def _in_order(self, source: str, *, sort: bool = True) -> str:
         """Return the text of runs or rows with the order `o` of the groups of their unit, and a hash `h` of the unit.
 
-        A window over `_ordered_units` sorts by several columns. Apache Spark does this with a merge sort, whose
-        comparisons within a unit are slow; it takes half the time of a question. Rows that are almost in order need
-        few comparisons, and by a single integer Spark sorts with a radix sort. So rows are first sorted by parts of
-        both hashes, which decides all but a few places. Sail leaves this out.
+        A window over `_partition` sorts by several columns, for which Apache Spark has a merge sort. Its comparisons
+        within a unit are slow, and by itself the window takes more than a third of a question. For a single integer,
+        Spark has a radix sort. So rows are first sorted by some bits of both hashes, and the merge sort finds them
+        almost in order. `sort` is False if windows order by something else first. Sail ignores SORT BY.
 
-        Rows are brought to the other rows of their unit first, since hashes would double what is moved.
+        The rows of a unit are brought together before the hashes are computed, because hashes would double the bytes
+        that are moved.
         """
         units = ", ".join(self._units)
         order = self._order([*self._units, *self._keys[: self._request.leading]])
@@ -326,7 +328,7 @@ class _Builder:
         self._rank_columns: dict[str, str] = {}
         if self._request.max_groups is None:
             return list(members)
-        by, keys = self._ordered_units, self._keys[: self._request.leading]
+        by, keys = self._partition, self._keys[: self._request.leading]
         names: dict[str | None, str] = {}
         kept: list[str | None] = []
         for member in members:
@@ -337,10 +339,7 @@ class _Builder:
                 kind = call("row_number" if len(keys) == len(self._keys) else "dense_rank")
                 place = f"{kind} OVER (PARTITION BY {by} ORDER BY {', '.join([*first, 'o', *keys])})"
                 self._rank_columns[names[member]] = place
-            # If Apache Spark recognises the cap, it also sorts before the shuffle, to drop groups early. The groups of
-            # a unit are spread over all tasks there, so this drops few and costs more than it saves. The factor
-            # prevents it.
-            inside = f"CAST({names[member]} AS BIGINT) * 2L <= {2 * min(self._request.max_groups, _MOST_RANK)}L"
+            inside = f"{names[member]} <= {min(self._request.max_groups, _MOST_RANK)}"
             kept.append(inside if member is None else f"{member} AND {inside}")
         return kept
 
@@ -442,7 +441,7 @@ class _Builder:
         def added() -> str:
             capped = kept is not None and self._request.max_groups is not None
             number = f"CASE WHEN {kept} THEN {rows} ELSE 0L END" if capped else rows
-            by = self._ordered_units if self._rank_columns else ", ".join(self._units)
+            by = self._partition if self._rank_columns else ", ".join(self._units)
             text = f"{call('sum', number)} OVER (PARTITION BY {by})"
             return self._unit_columns.setdefault(text, f"t{len(self._unit_columns)}")
 
@@ -495,9 +494,7 @@ class _Builder:
             source = f"SELECT {', '.join(each)}, {call('count', '*')} AS c FROM base{where} GROUP BY {', '.join(each)}"  # noqa: S608
         if units and self._request.max_groups is not None:
             leading = keys[: self._request.leading]
-            rank = (
-                f"{call('dense_rank')} OVER (PARTITION BY {self._ordered_units} ORDER BY {', '.join(['o', *leading])})"
-            )
+            rank = f"{call('dense_rank')} OVER (PARTITION BY {self._partition} ORDER BY {', '.join(['o', *leading])})"
             most = min(self._request.max_groups, _MOST_RANK)
             source = f"SELECT * FROM (SELECT *, {rank} AS r FROM ({self._in_order(f'({source})')})) WHERE r <= {most}"  # noqa: S608
         if not cells.missing and member is None and not self._needed:
@@ -531,7 +528,7 @@ class _Builder:
         elif profile.of == "all rows":
             numbers = f"SELECT {call('sum', 'c')} AS c FROM ({runs}) GROUP BY {units}"  # noqa: S608
         else:
-            by, places = self._ordered_units, ", ".join(["o", *self._keys])
+            by, places = self._partition, ", ".join(["o", *self._keys])
             first = f"{call('row_number')} OVER (PARTITION BY {by} ORDER BY {places})"
             numbers = f"SELECT c FROM (SELECT *, {first} AS f FROM ({self._in_order(f'({runs})')})) WHERE f = 1"  # noqa: S608
         value = f"SELECT {_at_most('c', profile.most)} AS v FROM ({numbers})"  # noqa: S608

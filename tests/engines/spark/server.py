@@ -149,3 +149,8 @@ def _apache(chosen):
         yield session
     finally:
         session.stop()
+
+
+def without_spark() -> dict[str, str]:
+    """Return the environment for another process. A session of this one leaves its address there, and more."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}

@@ -3,7 +3,6 @@
 A process has either classic sessions or those of Spark Connect, so the tests of frames run in another process.
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dp_polars as dp
-from tests.engines.spark.server import missing_for_apache
+from tests.engines.spark.server import missing_for_apache, without_spark
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +24,7 @@ def test_frames_of_classic_pyspark_are_accepted():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-k", chosen, "tests/engines/spark/test_frames.py"],
         cwd=root, capture_output=True, text=True, check=False, timeout=540,
-        env={**os.environ, "PYTHONPATH": str(root), "DP_SPARK": "classic"},
+        env={**without_spark(), "PYTHONPATH": str(root), "DP_SPARK": "classic"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
     assert "skipped" not in done.stdout.splitlines()[-1]

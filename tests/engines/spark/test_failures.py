@@ -4,7 +4,6 @@ Sail's workers are threads of its server, so none of them can be killed alone: h
 Spark and Java are installed, an executor of a small cluster is killed as well, and its tasks run again elsewhere.
 """
 
-import os
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ import pytest
 
 import dp_polars as dp
 from dp_polars.errors import DPError, EngineError, SessionClosed
-from tests.engines.spark.server import SERVER, missing_for_apache, name_the_main_module
+from tests.engines.spark.server import SERVER, missing_for_apache, name_the_main_module, without_spark
 from tests.engines.spark.test_frames import session
 
 pytestmark = pytest.mark.slow
@@ -241,7 +240,7 @@ def test_an_executor_that_is_killed_changes_no_exact_number_and_no_price():
     root = Path(dp.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", _CLUSTER], capture_output=True, text=True, check=False, timeout=540,
-        env={**os.environ, "PYTHONPATH": str(root), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**without_spark(), "PYTHONPATH": str(root), "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith("died")]
     assert lines == ["died True equal True", "died True counted 6000 charged True 1 1"], done.stderr[-3000:]
