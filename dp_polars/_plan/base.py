@@ -257,8 +257,11 @@ class FramePlan(BasePlan):
 _MOST_WHERE, _MOST_SHOWN = 60, 200
 """The most characters of filters in a label, and in a plan's table."""
 
-UNCHECKED = ("unchecked", "a step was not checked; the guarantee rests on the user's word")
-"""The row of a plan's table that warns of an unchecked step."""
+UNCHECKED = (
+    "unchecked",
+    "a step (unchecked=True) or the unit of a view (con.private) was not checked; the guarantee rests on your word",
+)
+"""The row of a plan's table that says what nobody checked."""
 
 
 def protected_text(terms: Terms, unit: Sequence[str], *, what: str = "") -> str:

@@ -503,7 +503,7 @@ def test_a_panic_of_the_engine_stays_inside(small, monkeypatch):
 def test_the_user_can_vouch_for_a_step_and_the_plan_says_so(small):
     with small:
         private = VISITS.dp.filter(pl.col("value") > pl.col("value").mean(), unchecked=True)
-        assert "rests on the user's word" in str(private.preview.count(epsilon=0.1))
+        assert "rests on your word" in str(private.preview.count(epsilon=0.1))
 
 
 def test_no_session_no_answer():
