@@ -9,7 +9,10 @@ import pytest
 from dp_polars._engines.bounding import blocks
 from dp_polars._engines.bounding.blocks import ORDER_BITS, Block, GroupCap, kept_runs
 from dp_polars._engines.polars.codes import Salts
+from dp_polars._engines.polars.engine import run_bounded
+from dp_polars._engines.polars.scan import polars_rows
 from dp_polars._engines.polars.units import IntegerUnits
+from dp_polars._engines.request import BoundedRequest, GroupSum, Lane, Profile
 
 INNER = 3  # groups that share an outer group
 
@@ -78,3 +81,17 @@ def test_the_hash_of_a_unit_does_not_depend_on_the_least_unit(dtype, low):
     assert (first(words + np.uint64(5)) == second(words)).all()
     assert (first(words.astype(np.uint32)) == first(words)).all()
     assert len(np.unique(first(words))) == 40
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_an_empty_domain_has_no_order_to_look_up_and_fails_for_no_row(rows, lazy):
+    """A profile takes the order with the rows, and a table of no hashes can give none."""
+    frame = pl.DataFrame({"unit0": [3, 3, 4], "key0": ["a", "b", "a"]}).head(rows)
+    lane = Lane(
+        sums=(GroupSum(name="rows", of="rows", max_rows=1),), profiles=(Profile(name="p", of="groups", most=3),)
+    )
+    domain = pl.DataFrame({"key0": pl.Series([], dtype=pl.String)})
+    request = BoundedRequest(units=1, keys=1, max_groups=1, domain=domain, lanes=(lane,))
+    found = run_bounded(frame.lazy() if lazy else polars_rows(frame), request)
+    assert found.groups.shape == (0, 3)

@@ -81,7 +81,7 @@ def group_order(
     if not names:
         return GroupOrder(unit_hashes, None, 1)
     if request.domain is not None:
-        if any(request.domain.schema[name] != types[name] for name in names):
+        if not request.domain.height or any(request.domain.schema[name] != types[name] for name in names):
             return None
         hashes = request.domain.select(hashed(name, types[name], salts) for name in names)
         return GroupOrder(unit_hashes, combined(hashes, [hash_name(name) for name in names]), 1)
