@@ -43,12 +43,13 @@ class HashTable:
     """Hashes, numbered in the order in which they were added.
 
     One thread may add hashes while others look some up. A lookup reads one view, and adding never changes what a view
-    says about a hash that it knows. So a thread that has seen its hashes added finds them from then on.
+    says about a hash that it knows. So a thread that has seen its hashes added finds them from then on. The table
+    begins with 2**bits slots.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bits: int = _FIRST_BITS) -> None:
         self._hashes = np.zeros(0, np.uint64)
-        self._build(_FIRST_BITS)
+        self._build(bits)
 
     def _build(self, bits: int) -> None:
         """Make a table of 2**bits slots and insert all known hashes."""

@@ -20,7 +20,8 @@ from dp_polars._engines.polars.growing_codes import MOST_VALUES, TooManyValuesEr
 from dp_polars._engines.polars.hash_table import HashTable
 
 _LONGEST = 12
-_FEW_SLOTS = 1 << 14  # a larger table would not fit into the cache, and is not copied each time it grows
+_FEW_BITS = 14
+_FEW_SLOTS = 1 << _FEW_BITS  # a larger table would not fit into the cache, and is not copied each time it grows
 _NULL, _NOTHING = np.uint64((1 << 64) - 1), np.uint64((1 << 64) - 2)  # the first words of no text: they are too long
 
 
@@ -56,7 +57,8 @@ class ShortTexts:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._table, self._lock = HashTable(), threading.Lock()
+        # Texts that share a slot take several times as long, so the table has many slots from the beginning.
+        self._table, self._lock = HashTable(_FEW_BITS), threading.Lock()
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(2)]
         self._found = [pl.Series(name, [], dtype=pl.String)]
         self._known = np.array([_NOTHING]), np.zeros(1, np.uint64)
