@@ -41,7 +41,7 @@ def generous_session(unit: Any = "user", **words: Any) -> dp.Session:
     """Return a session that pays for every repeat."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dp.DPWarning)
-        given = {"epsilon": 10**4, "delta": 1e-6, "max_groups": 5, "max_rows_per_group": 10, **words}
+        given = {"epsilon": 10**3, "delta": 1e-6, "max_groups": 5, "max_rows_per_group": 10, **words}
         return dp.Session(unit=unit, **given)
 
 
