@@ -12,6 +12,9 @@ from pathlib import Path
 
 # Before Polars is imported: workers share the cores, and each thread of a pool keeps memory of its own.
 os.environ.setdefault("POLARS_MAX_THREADS", "2")
+# Before the client of Spark is imported: after a fork, its connection would begin to work in the child too, which may
+# abort there. Some tests fork in a process that has asked Spark before.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # Many tests start processes, each of which imports the package. Where Python may not write bytecode beside the source,
 # it goes to the cache of pytest, so that nothing is compiled twice, by no process and no later run.

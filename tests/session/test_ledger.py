@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -192,12 +191,10 @@ def run(program: str, *arguments: str, **options) -> str:
 def test_a_full_disk_releases_nothing_and_keeps_the_ledger_whole(path, session):
     limit = path.stat().st_size + 64 * 1024
 
-    def small_disk():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     printed = run(
         """
-        import random
+        import random, resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))  # a full disk
         session = dp.Session.from_ledger(sys.argv[1])
         received = 0
         try:
@@ -209,7 +206,7 @@ def test_a_full_disk_releases_nothing_and_keeps_the_ledger_whole(path, session):
             print(received, error)
         """,
         str(path),
-        preexec_fn=small_disk,
+        str(limit),
     )
     received, text = printed.split(" ", 1)
     assert "Nothing is released" in text

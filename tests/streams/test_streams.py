@@ -495,7 +495,7 @@ def test_a_preview_prints_the_plan_and_spends_nothing():
     every_row = dp.private(FRAME, dp.Session(epsilon=1.0, unit=dp.ROW)).preview.above_threshold(5, epsilon=0.5)
     assert "1 (every row is a unit)" in str(every_row)
     unchecked = dp.private(FRAME, payer).filter(pl.col("a"), unchecked=True)
-    assert "user's word" in str(unchecked.preview.above_threshold(5, epsilon=0.5))
+    assert "your word" in str(unchecked.preview.above_threshold(5, epsilon=0.5))
     assert "all: only units" in str(dp.private(FRAME, session()).preview.above_threshold(5, of="units", epsilon=1))
 
 
