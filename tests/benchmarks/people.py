@@ -120,7 +120,7 @@ def _duckdb(frame: pl.DataFrame, customers: pl.DataFrame) -> bool:
 def _errors() -> None:
     """Show the errors of retention and of a funnel on a made-up shop, at epsilon 1 each."""
     frame = _shop()
-    session = generous_session("customer", max_groups=None)
+    session = generous_session("customer", epsilon=2_500, max_groups=None)
     private = dp.private(frame, session)
     what = pl.col("what")
     steps = {"visits": what == "visit", "fills a cart": what == "cart", "pays": what == "pay"}

@@ -26,7 +26,7 @@ def run(rows: int = ROWS) -> bool:
     fine = show(f"select_best, {rows:,} rows, one run of a process", _best(rows))
     frame = data.frame(rows)
     for what, words in (("a session with delta", {}), ("a pure session", {"delta": None})):
-        with generous_session(epsilon=10**4, **words):
+        with generous_session(**words):
             fine = show(f"choices, {rows:,} rows, {what}", _choices(frame, discovers=not words)) and fine
     return fine
 

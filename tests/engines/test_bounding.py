@@ -504,6 +504,7 @@ def test_sums_of_distances_from_both_bounds_are_those_of_exact_numbers():
         table = engine.run_bounded(
             frame.lazy(), BoundedRequest(units=1, keys=1, max_groups=None, domain=None, lanes=(lane,))
         )
+        assert table.groups["key0"].to_list() == list(range(5))
         for group, *found in table.groups.select("key0", *(one.name for one in asked)).rows():
             wanted = [(2 * exact[group, one.place] + 2**32) // 2**33 for one in asked]  # to the nearest, ties upwards
             assert found == wanted
